@@ -3,20 +3,26 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use plimsoll_sink::{FoundPool, Sink};
-use plimsoll_terminal::{fail, printable};
+use clap::ArgGroup;
+use plimsoll_sink::{FoundPool, NginxReloadConfig, Sink};
+use plimsoll_terminal::{exit, fail, printable};
 
 use crate::config::defaults;
-use crate::place::{OnlyArgs, PlaceArgs};
-use crate::run::looker::service_name;
+use crate::place::{self, OnlyArgs, PlaceArgs};
+use crate::run::looker::{all_exist, service_name};
 
 /// Write a configuration for a running balancer, to standard output
 #[derive(clap::Args, Clone, Debug)]
+#[command(group = ArgGroup::new("what").required(true).arg("nginx_reload").args(place::FLAGS))]
 pub struct InitArgs {
     #[command(flatten)]
     place: PlaceArgs,
+    /// An NGINX without Lua, by the file that its upstream includes
+    #[arg(long, value_name = "FILE", group = "balancer")]
+    nginx_reload: Option<PathBuf>,
     #[command(flatten)]
     only: OnlyArgs,
     /// List the servers as they are now, in the place of `backends: auto`
@@ -29,9 +35,10 @@ const NAMED: usize = 6;
 
 /// Exits 1 when the balancer does not answer, or has nothing that can be helped.
 pub fn run(args: &InitArgs) -> ExitCode {
-    let Some(sink) = args.place.sink() else {
-        return fail("init needs a running balancer: --haproxy SOCKET (or another: see --help)");
-    };
+    let file =
+        args.nginx_reload.clone().map(|file| Sink::NginxReload(NginxReloadConfig::new(file)));
+    // The arguments require one of them.
+    let Some(sink) = args.place.sink().or(file) else { return ExitCode::from(exit::MALFORMED) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let looked = match runtime {
         Ok(runtime) => runtime.block_on(sink.look()).map_err(|error| error.to_string()),
@@ -59,10 +66,7 @@ fn written(
     list: bool,
 ) -> Result<String, String> {
     let place = sink.place();
-    let exists = |name: &&String| pools.iter().any(|pool| pool.name == **name);
-    if let Some(unknown) = only.iter().find(|name| !exists(name)) {
-        return Err(format!("{place}: it has no {unknown:?}"));
-    }
+    all_exist(only, pools, &place)?;
     let chosen = pools.iter().filter(|pool| only.is_empty() || only.contains(&pool.name));
     let (helped, others): (Vec<&FoundPool>, Vec<&FoundPool>) =
         chosen.partition(|pool| pool.out_of_reach().is_none());
@@ -83,7 +87,7 @@ fn written(
     text.push_str("services:\n");
     let mut taken = BTreeSet::new();
     for pool in helped {
-        service(&mut text, sink, pool, &service_name(&pool.name, &mut taken), list);
+        service(&mut text, sink, pool, &service_name(short_name(sink, pool), &mut taken), list);
     }
     if !others.is_empty() {
         let _ = writeln!(text, "  # Out of reach:{}\n", reasons(&others, "\n  #   "));
@@ -97,6 +101,13 @@ fn written(
     Ok(text)
 }
 
+/// What a service for a pool is called: a file's whole path says too much.
+fn short_name<'a>(sink: &Sink, pool: &'a FoundPool) -> &'a str {
+    let of_file = || Path::new(&pool.name).file_name()?.to_str();
+    let name = if matches!(sink, Sink::NginxReload(_)) { of_file() } else { None };
+    name.unwrap_or(&pool.name)
+}
+
 fn reasons(pools: &[&FoundPool], separator: &str) -> String {
     let reason = |pool: &&FoundPool| {
         let why = pool.out_of_reach().unwrap_or_default();
@@ -106,8 +117,12 @@ fn reasons(pools: &[&FoundPool], separator: &str) -> String {
 }
 
 fn service(text: &mut String, sink: &Sink, pool: &FoundPool, name: &str, list: bool) {
-    let shown: Vec<String> =
-        pool.steerable().take(NAMED).map(|(name, at)| format!("{name} {at}")).collect();
+    let shown = pool.steerable().take(NAMED).map(|(name, at)| {
+        // NGINX without Lua calls its servers by their addresses.
+        let at = at.to_string();
+        if *name == at { at } else { format!("{name} {at}") }
+    });
+    let shown: Vec<String> = shown.collect();
     let more = pool.steerable().count().saturating_sub(NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let _ = writeln!(text, "  # {}", printable(&pool.summary()));
@@ -130,8 +145,16 @@ fn service(text: &mut String, sink: &Sink, pool: &FoundPool, name: &str, list: b
     let (key, fields) = sink.with_pool(&pool.name).written();
     let fields: Vec<String> =
         fields.iter().map(|(key, value)| format!("{key}: {}", quoted(value))).collect();
-    let _ = writeln!(text, "    sink: {{ {key}: {{ {} }} }}\n", fields.join(", "));
+    let _ = writeln!(text, "    sink: {{ {key}: {{ {} }} }}", fields.join(", "));
+    if matches!(sink, Sink::NginxReload(_)) {
+        text.push_str(SOURCE);
+    }
+    text.push('\n');
 }
+
+/// What NGINX without Lua needs beside it, for it tells nothing of its requests.
+const SOURCE: &str = "    # NGINX sends its access log there (docs/nginx.md, \"Without Lua\"); or a Prometheus: docs/prometheus.md\n    \
+                      source: { access_log: { listen: \"127.0.0.1:5514\", format: nginx } }\n";
 
 /// Words that YAML, in one of its versions, takes for something else than a string.
 const WORDS: [&str; 12] =
@@ -221,6 +244,22 @@ mod tests {
         assert!(why.contains("; hash: `balance uri`") && why.contains("; one: it has one server"));
         let only = ["two".to_owned()];
         let why = written(&sink(), &pools, &only, false).expect_err("unknown");
-        assert!(why.contains("it has no \"two\""), "{why}");
+        assert!(why.contains("it has no \"two\"; it has hash, one"), "{why}");
+    }
+
+    #[test]
+    fn a_file_of_nginx_gives_the_service_the_name_of_the_file() {
+        let file = "/etc/nginx/shop.servers";
+        let sink = Sink::NginxReload(NginxReloadConfig::new(file.into()));
+        let mut of_file = pool(file, "weighted_round_robin", MethodKind::Split, &[]);
+        let server = |port| {
+            let at = ([10, 0, 0, 1], port).into();
+            FoundServer { name: format!("10.0.0.1:{port}"), place: Ok(at) }
+        };
+        of_file.servers = [80, 81].map(server).into();
+        let text = written(&sink, &[of_file], &[], false).expect("written");
+        let read = config::parse("F", &text).unwrap_or_else(|e| panic!("{e:?} in {text}"));
+        assert_eq!(read.services[0].name, "shop.servers");
+        assert!(text.contains("# now: 10.0.0.1:80, 10.0.0.1:81\n"), "{text}");
     }
 }

@@ -6,7 +6,7 @@ use plimsoll_config::{Cursor, Once, Placed};
 use plimsoll_control::{CurveChoice, DriftTest};
 use plimsoll_model::{BackendId, Objective};
 use plimsoll_probe::{LivenessConfig, ProbeConfig};
-use plimsoll_sink::{Sink, Sinks, Source, one_sink};
+use plimsoll_sink::{Sinks, Source, one_sink};
 
 use super::defaults;
 use super::types::{Api, Backend, Config, Learn, Limits, Service, Store};
@@ -87,7 +87,7 @@ fn service(cursor: &Cursor<'_>, seen: &mut Seen) -> Option<Service> {
         }
         Some(c) => Sinks::read(c, &mut seen.steered).map(|sinks| Placed::new(sinks, c)),
         None => fields.required("sink", &one_sink(), |c| {
-            Sink::read(c, &mut seen.steered).map(|sink| Placed::new(Sinks::from(sink), c))
+            Sinks::read_one(c, &mut seen.steered).map(|sinks| Placed::new(sinks, c))
         }),
     };
     let source = fields.optional("source", |c| Source::read(c, &mut seen.steered));
@@ -99,6 +99,12 @@ fn service(cursor: &Cursor<'_>, seen: &mut Seen) -> Option<Service> {
     if let Err(error) = sink.value.check(&names.collect()) {
         return fields.get("backends").unwrap_or(cursor).problem(error);
     }
+    let source = source?;
+    let silent = sink.value.iter().find(|sink| !sink.reports_requests());
+    if let (Some(silent), None) = (silent, &source) {
+        let what = format!("{}: {} tells nothing of its requests", Source::FORMS, silent.place());
+        return fields.required("source", &what, |_| None);
+    }
     Some(Service {
         name: name?,
         backends,
@@ -108,7 +114,7 @@ fn service(cursor: &Cursor<'_>, seen: &mut Seen) -> Option<Service> {
         objective: objective?,
         theta: theta?,
         sink,
-        source: source?,
+        source,
         learn: learn?,
         limits: limits?,
     })

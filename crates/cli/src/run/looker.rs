@@ -285,11 +285,7 @@ impl Explorer {
         let place = all.sink.place();
         let pools = all.sink.look().await.map_err(|error| error.to_string())?;
         self.servers = count(pools.iter());
-        let exist = || names(pools.iter().map(|pool| pool.name.as_str()));
-        if let Some(unknown) = all.only.iter().find(|name| !pools.iter().any(|p| p.name == **name))
-        {
-            return Err(format!("{place}: it has no {unknown:?}; it has {}", exist()));
-        }
+        all_exist(&all.only, &pools, &place)?;
         let chosen = |pool: &&FoundPool| all.only.is_empty() || all.only.contains(&pool.name);
         let mut taken = BTreeSet::new();
         let mut services = Vec::new();
@@ -336,6 +332,16 @@ impl Explorer {
 
 fn count<'a>(pools: impl Iterator<Item = &'a FoundPool>) -> u32 {
     u32::try_from(pools.map(|pool| pool.servers.len()).sum::<usize>()).unwrap_or(u32::MAX)
+}
+
+/// Whether a balancer has all the pools that were asked for; else which it has.
+pub fn all_exist(only: &[String], pools: &[FoundPool], place: &str) -> Result<(), String> {
+    let Some(unknown) = only.iter().find(|name| !pools.iter().any(|pool| pool.name == **name))
+    else {
+        return Ok(());
+    };
+    let exist = names(pools.iter().map(|pool| pool.name.as_str()));
+    Err(format!("{place}: it has no {unknown:?}; it has {exist}"))
 }
 
 fn names<'a>(all: impl Iterator<Item = &'a str>) -> String {

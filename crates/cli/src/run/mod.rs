@@ -28,7 +28,7 @@ use plimsoll_terminal::exit;
 
 use crate::config::{self, defaults};
 use crate::daemons::{LogArgs, refused};
-use crate::place::{OnlyArgs, PlaceArgs};
+use crate::place::{self, OnlyArgs, PlaceArgs};
 use looker::{Base, Everything};
 
 /// Threads of the runtime: one may be at a controller's step, of 10 ms at the most, while the other
@@ -37,7 +37,7 @@ const WORKERS: usize = 2;
 
 /// Steer the services of a configuration
 #[derive(clap::Args, Clone, Debug)]
-#[command(group = ArgGroup::new("what").required(true).args(["config", "haproxy", "nginx", "l4"]))]
+#[command(group = ArgGroup::new("what").required(true).arg("config").args(place::FLAGS))]
 pub struct RunArgs {
     /// The configuration
     #[arg(long, value_name = "FILE")]
@@ -120,5 +120,37 @@ fn loopback(text: &str) -> Result<SocketAddr, String> {
                       (`plimsoll init` writes one)"
                 .to_owned(),
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args as _, CommandFactory, Parser};
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Cli {
+        #[command(flatten)]
+        run: RunArgs,
+    }
+
+    #[test]
+    fn every_balancer_stands_in_the_place_of_a_file() {
+        let command = PlaceArgs::augment_args(clap::Command::new("place"));
+        let flags: Vec<String> = command
+            .get_arguments()
+            .filter_map(|arg| arg.get_long().map(|name| format!("--{name}")))
+            .collect();
+        assert_eq!(flags, place::FLAGS.map(|name| format!("--{name}")));
+        Cli::command().debug_assert();
+        let parse = |args: &[&str]| Cli::try_parse_from([&["run"], args].concat());
+        for flag in &flags {
+            let read = parse(&[flag, "/run/x.sock"]).unwrap_or_else(|e| panic!("{flag}: {e}"));
+            assert!(base(&read.run).is_ok(), "{flag}");
+            assert!(parse(&[flag, "/run/x.sock", "--config", "F"]).is_err(), "{flag} and a file");
+        }
+        assert!(parse(&[&flags[0], "/x", &flags[1], "/x"]).is_err(), "two balancers");
+        assert!(parse(&[]).is_err(), "none");
     }
 }

@@ -13,6 +13,7 @@ mod lives;
 mod log;
 mod nginx;
 mod prometheus;
+mod proxy;
 mod ready;
 mod reload;
 mod rig;

@@ -225,6 +225,12 @@ impl<'a> Cursor<'a> {
         Some(kept)
     }
 
+    /// The value of a key of a mapping that has been read.
+    pub fn value(&self, key: &str) -> Option<Cursor<'a>> {
+        let path = join(&self.path, key);
+        self.node.get(key).map(|node| Cursor { node, path, report: self.report })
+    }
+
     /// A mapping with these keys and no others.
     pub fn fields(&self, known: &'static [&'static str]) -> Option<Fields<'a>> {
         let entries = self.entries(&format!("a mapping with {}", known.join(", ")))?;

@@ -1,6 +1,6 @@
 //! The balancers that can be steered: one line each at the end of this file.
 
-use plimsoll_config::{Cursor, Once};
+use plimsoll_config::Cursor;
 use plimsoll_model::SinkLimits;
 
 use crate::haproxy::HaproxyConfig;
@@ -21,13 +21,13 @@ macro_rules! registry {
         const FORMS: &[&str] = &[$(<$config>::FORM),+];
 
         impl Sink {
-            /// Reads `sink`: one balancer, whose servers no service of `steered` steers already.
-            pub fn read(cursor: &Cursor<'_>, steered: &mut Once<String>) -> Option<Self> {
+            /// Reads one balancer.
+            pub(crate) fn read(cursor: &Cursor<'_>) -> Option<Self> {
                 let fields = cursor.fields(KEYS)?;
                 let mut given = Vec::new();
                 $(
                     if let Some(cursor) = fields.get(<$config>::KEY) {
-                        given.push(<$config>::read(cursor, steered).map(Sink::$kind));
+                        given.push(<$config>::read(cursor).map(Sink::$kind));
                     }
                 )+
                 match given.len() {
@@ -52,6 +52,13 @@ macro_rules! registry {
                 }
             }
 
+            /// Whether it reports requests at all: where it does not, a [`Source`](crate::Source) must.
+            pub fn reports_requests(&self) -> bool {
+                match self {
+                    $(Sink::$kind(_) => <$config>::REPORTS_REQUESTS),+
+                }
+            }
+
             /// Checks the names of servers, without a look at the balancer.
             ///
             /// # Errors
@@ -62,7 +69,21 @@ macro_rules! registry {
                 }
             }
 
-            /// The balancer, by which two configurations know that they name the same one.
+            /// What one of its pools is, and the keys that lead to its name.
+            pub(crate) fn names_pool(&self) -> (&'static str, [&'static str; 2]) {
+                match self {
+                    $(Sink::$kind(_) => (<$config>::POOL.0, [<$config>::KEY, <$config>::POOL.1])),+
+                }
+            }
+
+            /// The same with its paths as the file system has them.
+            pub(crate) fn spelled_out(&self) -> Self {
+                match self {
+                    $(Sink::$kind(config) => Sink::$kind(config.spelled_out())),+
+                }
+            }
+
+            /// The balancer, for messages.
             pub fn place(&self) -> String {
                 match self {
                     $(Sink::$kind(config) => config.place()),+

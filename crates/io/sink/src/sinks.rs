@@ -6,7 +6,6 @@ use std::time::Duration;
 use plimsoll_config::{Cursor, Once};
 use plimsoll_model::SinkLimits;
 
-use crate::haproxy::spelled_out;
 use crate::registry::Sink;
 use crate::source::{self, Sourced};
 use crate::steer::{Named, start_several};
@@ -29,21 +28,26 @@ impl From<Sink> for Sinks {
 }
 
 impl Sinks {
+    /// Reads `sink`: one balancer, whose pool no service of `steered` steers already.
+    pub fn read_one(cursor: &Cursor<'_>, steered: &mut Once<String>) -> Option<Self> {
+        let sink = Sink::read(cursor)?;
+        claim(&sink, cursor, steered, "no other service steers")?;
+        Some(sink.into())
+    }
+
     /// Reads `sinks`: a list of balancers, whose pools no service of `steered` steers already.
     pub fn read(cursor: &Cursor<'_>, steered: &mut Once<String>) -> Option<Self> {
         let items = cursor.items("a list of balancers")?;
         if items.is_empty() || items.len() > MOST {
             return cursor.expected(format!("1 to {MOST} balancers"));
         }
-        let all: Vec<Option<Sink>> = items.iter().map(|item| Sink::read(item, steered)).collect();
+        let all: Vec<Option<Sink>> = items.iter().map(Sink::read).collect();
         let all = all.into_iter().collect::<Option<Vec<Sink>>>()?;
         // One balancer twice would be counted twice.
-        let mut places = Once::default();
+        let mut named = Once::default();
         for (item, sink) in items.iter().zip(&all) {
-            if let Sink::Haproxy(config) = sink {
-                let place = format!("{} backend {}", spelled_out(&config.socket), config.backend);
-                places.take(place, item, "an HAProxy backend that is named once")?;
-            }
+            claim(sink, item, steered, "no other service steers")?;
+            claim(&sink.spelled_out(), item, &mut named, "is named once")?;
         }
         let mut all = all.into_iter();
         Some(Sinks { first: all.next()?, more: all.collect() })
@@ -60,8 +64,8 @@ impl Sinks {
     }
 
     /// How many they are.
-    pub fn count(&self) -> usize {
-        1 + self.more.len()
+    pub fn count(&self) -> u32 {
+        1 + self.more.len() as u32
     }
 
     /// What all of them bear.
@@ -74,8 +78,7 @@ impl Sinks {
             all.picks_per_weight = all.picks_per_weight.max(limits.picks_per_weight);
         }
         // Each of them takes only its part of the requests through its turns.
-        all.balancers = self.count() as u32;
-        all.picks_per_weight = all.picks_per_weight.saturating_mul(all.balancers);
+        all.picks_per_weight = all.picks_per_weight.saturating_mul(self.count());
         all
     }
 
@@ -109,7 +112,7 @@ impl Sinks {
         if self.more.is_empty() {
             return self.first.start(steering, steered.clone());
         }
-        let mut members = Vec::with_capacity(self.count());
+        let mut members = Vec::new();
         let mut taken = BTreeSet::new();
         for sink in self.iter() {
             let place = sink.place();
@@ -119,6 +122,14 @@ impl Sinks {
         }
         Ok(start_several(members, GONE))
     }
+}
+
+/// Takes the pool of a sink, or reports that it is taken: one that two steer would have its weights undone by either.
+fn claim(sink: &Sink, at: &Cursor<'_>, taken: &mut Once<String>, what: &str) -> Option<()> {
+    let (kind, keys) = sink.names_pool();
+    let named = keys.iter().try_fold(at.clone(), |at, key| at.value(key));
+    let pool = format!("{}, {}", sink.place(), sink.pool());
+    taken.take(pool, &named.unwrap_or(at.clone()), &format!("{kind} that {what}"))
 }
 
 /// A balancer that has told nothing for so long counts as gone.

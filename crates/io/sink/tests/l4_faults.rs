@@ -224,6 +224,8 @@ async fn refusals_and_nonsense_say_what_they_are_and_the_next_call_starts_anew()
         let mut sink = fake.sink();
         let error = sink.apply(&plan(&[1, 2])).await.expect_err("nonsense");
         assert!(matches!(error, SinkError::Interrupted { .. }), "{error}");
+        let whose = "is this the l4.socket.path of `plimsoll l4 run`?";
+        assert!(error.to_string().contains(whose), "{error}");
         assert_eq!(sink.apply(&plan(&[1, 2])).await.expect("applied").commands, 2);
     }
 }

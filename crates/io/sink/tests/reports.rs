@@ -10,7 +10,10 @@ use std::time::Duration;
 
 use common::{Haproxy, free_port, plan, serve, until};
 use plimsoll_model::{MethodKind, ServerReport, ServerStatus};
-use plimsoll_sink::{AccessLevel, AgentState, ReportSource, SinkErrorKind, WeightSink};
+use plimsoll_sink::{
+    AccessLevel, AgentState, HaproxyConfig, ReportSource, Sink, SinkErrorKind, SocketAddress,
+    WeightSink,
+};
 
 #[tokio::test]
 async fn every_method_is_told_with_what_its_weights_mean() {
@@ -361,6 +364,10 @@ backend shop
     assert_eq!(error.kind(), SinkErrorKind::Conflict);
     assert!(error.to_string().contains("disable agent shop/s2"), "{error}");
     assert_eq!(haproxy.weight("s1"), "40", "nothing was sent");
+    let config = HaproxyConfig::new(SocketAddress::Unix(haproxy.socket("admin")), "shop");
+    let pools = Sink::Haproxy(config).look().await.unwrap();
+    let why = pools[0].out_of_reach().expect("a reason");
+    assert!(why.contains("on 1 of its servers (s2): "), "{why}");
     haproxy.ask("disable agent shop/s2");
     sink.apply(&plan(&[10, 10])).await.unwrap();
     let inspection = sink.inspect().await.unwrap();

@@ -6,9 +6,7 @@ use std::time::Duration;
 use plimsoll_control::{
     Action, BackendSpec, Controller, Event, Memory, Phase, Record, ServiceSpec,
 };
-use plimsoll_model::{
-    Applied, BackendId, FailureKind, Nanos, Outcome, Plan, ServerStatus, SinkLimits,
-};
+use plimsoll_model::{Applied, BackendId, FailureKind, Nanos, Outcome, Plan, ServerStatus};
 use plimsoll_queueing::ServiceTime;
 
 use crate::knapsack::{ExploreMode, Knapsack};
@@ -175,9 +173,7 @@ impl World {
         let backends = (0..self.pool_model.len())
             .map(|i| BackendSpec { id: BackendId(i as u32), name: format!("s{i}") })
             .collect();
-        let spec = ServiceSpec::new("sim", backends);
-        let sink = SinkLimits { balancers: self.spec.balancers, ..spec.sink.clone() };
-        ServiceSpec { sink, ..spec }
+        ServiceSpec { balancers: self.spec.balancers, ..ServiceSpec::new("sim", backends) }
     }
 
     /// Starts a controller.

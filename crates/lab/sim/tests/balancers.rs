@@ -2,7 +2,6 @@
 //! controller knows how many they are.
 
 use plimsoll_control::ServiceSpec;
-use plimsoll_model::SinkLimits;
 use plimsoll_sim::{Method, World, WorldSpec, paper_pool};
 
 /// The mean over five minutes after four of learning, milliseconds, behind so many balancers with a controller that
@@ -11,8 +10,7 @@ fn behind(balancers: u32, believed: u32, load: f64, seed: u64) -> (f64, Option<f
     let spec = WorldSpec::new(paper_pool(11), Method::LeastConn, load, seed);
     let mut world = World::new(WorldSpec { balancers, ..spec });
     let spec = world.service_spec();
-    let sink = SinkLimits { balancers: believed, ..spec.sink.clone() };
-    world.attach(ServiceSpec { sink, ..spec }, None);
+    world.attach(ServiceSpec { balancers: believed, ..spec }, None);
     world.run_for(240.0);
     let from = world.now();
     world.run_for(300.0);

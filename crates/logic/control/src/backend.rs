@@ -236,8 +236,10 @@ impl Backend {
         let latency_us = window.latency_us();
         self.recent =
             Recent { rate_rps: window.rate_rps(), in_flight: window.in_flight, latency_us };
-        self.smoothed.0 = FADING * self.smoothed.0 + window.request_seconds();
-        self.smoothed.1 = FADING * self.smoothed.1 + window.started;
+        if window.is_timed {
+            self.smoothed.0 = FADING * self.smoothed.0 + window.request_seconds();
+            self.smoothed.1 = FADING * self.smoothed.1 + window.started;
+        }
         self.health.answers(window.completed, window.wrong_answers);
         // While it hangs its throughput says nothing of its capacity.
         let hung = HUNG.max(self.life.usual_pause().mul_f64(2.0));

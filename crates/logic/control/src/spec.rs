@@ -91,6 +91,8 @@ pub struct ServiceSpec {
     pub observe: bool,
     /// What the balancer's sink allows.
     pub sink: SinkLimits,
+    /// How many balancers stand before the pool with the same weights, each counting only its own requests.
+    pub balancers: u32,
 }
 
 impl ServiceSpec {
@@ -113,6 +115,7 @@ impl ServiceSpec {
             checks: CheckSpec::default(),
             observe: false,
             sink: SinkLimits::haproxy(),
+            balancers: 1,
         }
     }
 }

@@ -63,7 +63,8 @@ pub fn from_averages(points: &[Point], unloaded: Option<(f64, f64)>) -> Option<T
     if points.iter().map(|p| p.requests).sum::<f64>() < LEAST_REQUESTS {
         return None;
     }
-    let fits: Vec<Fit> = numbers().map(|cores| best(cores, &points, unloaded)).collect();
+    let seen = Seen::of(&points);
+    let fits: Vec<Fit> = numbers().map(|cores| best(cores, &points, &seen, unloaded)).collect();
     let flat = fits.last()?.misfit;
     let least = fits.iter().map(|fit| fit.misfit).fold(f64::INFINITY, f64::min);
     // Noise that the points themselves show: a bad fit makes nothing certain.
@@ -96,10 +97,26 @@ fn numbers() -> impl Iterator<Item = f64> {
     (1..=WHOLE).map(f64::from).chain(more.take_while(|c| *c <= MOST_CORES))
 }
 
-fn best(cores: f64, points: &[Point], unloaded: Option<(f64, f64)>) -> Fit {
-    let busiest = points.iter().map(|p| p.load).fold(0.0, f64::max);
-    let slowest = points.iter().map(|p| p.latency_us).fold(0.0, f64::max);
-    let quickest = points.iter().map(|p| p.latency_us).fold(f64::INFINITY, f64::min);
+/// Between what points lie.
+struct Seen {
+    busiest: f64,
+    slowest: f64,
+    quickest: f64,
+}
+
+impl Seen {
+    fn of(points: &[Point]) -> Self {
+        let times = || points.iter().map(|p| p.latency_us);
+        Seen {
+            busiest: points.iter().map(|p| p.load).fold(0.0, f64::max),
+            slowest: times().fold(0.0, f64::max),
+            quickest: times().fold(f64::INFINITY, f64::min),
+        }
+    }
+}
+
+fn best(cores: f64, points: &[Point], seen: &Seen, unloaded: Option<(f64, f64)>) -> Fit {
+    let Seen { busiest, slowest, quickest } = *seen;
     // With this service time the busiest load would fill it.
     let full = FULL * cores * 1e6 / busiest;
     let most = slowest.min(full).ln();

@@ -94,13 +94,6 @@ pub struct SinkLimits {
     /// A balancer that goes round its servers follows a change of weights only when the round in progress
     /// is over: so many picks per unit of the sum of all weights. 0: at once. HAProxy's roundrobin: 16.
     pub picks_per_weight: u32,
-    /// How many balancers hold these weights before one pool, each counting only its own requests.
-    #[serde(default = "one")]
-    pub balancers: u32,
-}
-
-fn one() -> u32 {
-    1
 }
 
 impl SinkLimits {
@@ -108,12 +101,7 @@ impl SinkLimits {
     /// runs wild from keeping it busy. `lb_fwrr.c` scales weights by 16, and a round has as many picks as they come
     /// to together.
     pub const fn haproxy() -> Self {
-        SinkLimits {
-            range: 0..=256,
-            min_interval: Duration::from_millis(50),
-            picks_per_weight: 16,
-            balancers: 1,
-        }
+        SinkLimits { range: 0..=256, min_interval: Duration::from_millis(50), picks_per_weight: 16 }
     }
 }
 

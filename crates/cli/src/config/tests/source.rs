@@ -35,54 +35,70 @@ fn a_prometheus_is_read_with_its_queries() {
 
 #[test]
 fn what_is_wrong_with_a_prometheus_is_told_with_its_place() {
-    for (from, to, said) in [
+    const URL: &str = "        url: http://127.0.0.1:9090\n";
+    const RATE: &str = "        rate: rate(x[30s])\n";
+    const LATENCY: &str = "        latency: y\n";
+    const AT: &str = "services[0].source.prometheus";
+    for (from, to, place, said) in [
         (
-            "url: http://127.0.0.1:9090",
-            "url: https://h:1",
-            "7:14: services[0].source.prometheus.url: expected http://host:port: TLS is not supported",
+            URL,
+            "        url: https://h:1\n",
+            "7:14: AT.url",
+            "expected http://host:port: TLS is not supported; put a local proxy between, found \"https://h:1\"",
         ),
         (
-            "url: http://127.0.0.1:9090",
-            "url: 127.0.0.1:9090",
-            "7:14: services[0].source.prometheus.url: expected http://host:port",
+            URL,
+            "        url: 127.0.0.1:9090\n",
+            "7:14: AT.url",
+            "expected http://host:port, with a path where Prometheus has one, found \"127.0.0.1:9090\"",
         ),
-        ("        url: http://127.0.0.1:9090\n", "", "7:9: services[0].source.prometheus"),
-        ("        rate: rate(x[30s])\n", "", "services[0].source.prometheus"),
+        (URL, "", "7:9: AT.url", "missing; expected where Prometheus answers"),
+        (RATE, "", "7:9: AT.rate", "missing; expected a query for requests per second"),
         (
-            "latency: y",
-            "latencys: y",
-            "9:9: services[0].source.prometheus.latencys: unknown key; did you mean \"latency\"?",
+            LATENCY,
+            "        in_flights: y\n",
+            "9:9: AT.in_flights",
+            "unknown key; did you mean \"in_flight\"? expected one of url, interval, timeout, range, label, rate, \
+             latency, in_flight, errors",
         ),
         (
-            "        latency: y\n",
+            LATENCY,
             "",
-            "expected besides rate one of latency (seconds) and in_flight",
+            "7:9: AT",
+            "expected besides rate one of latency (seconds) and in_flight: response times follow from either, found a \
+             mapping",
         ),
         (
-            "latency: y",
-            "latency: \" \"",
-            "9:18: services[0].source.prometheus.latency: expected a query in PromQL",
+            LATENCY,
+            "        latency: \" \"\n",
+            "9:18: AT.latency",
+            "expected a query in PromQL, found \" \"",
         ),
         (
-            "latency: y",
-            "latency: y\n        label: a-b",
-            "10:16: services[0].source.prometheus.label: expected a label's name",
+            LATENCY,
+            "        latency: y\n        label: a-b\n",
+            "10:16: AT.label",
+            "expected a label's name: letters, digits and _, found \"a-b\"",
         ),
         (
-            "latency: y",
-            "latency: y\n        interval: 5",
-            "10:19: services[0].source.prometheus.interval",
+            LATENCY,
+            "        latency: y\n        interval: 5\n",
+            "10:19: AT.interval",
+            "expected a time from 100ms to 300s with its unit (us, ms, s, m or h), found 5",
         ),
         (
-            "latency: y",
-            "latency: y\n        interval: 1ms",
-            "10:19: services[0].source.prometheus.interval",
+            LATENCY,
+            "        latency: y\n        interval: 1ms\n",
+            "10:19: AT.interval",
+            "expected a time from 100ms to 300s, found \"1ms\"",
         ),
     ] {
         let text = with("");
         assert!(text.contains(from), "{from}");
+        let expected = format!("F:{}: {said}", place.replace("AT", AT));
         let found = errors(&text.replace(from, to));
-        assert!(found.iter().any(|error| error.contains(said)), "{to}: {found:?}");
+        // What is missing because its key is misspelt is another line.
+        assert!(found.contains(&expected), "{to}: {found:?} has no {expected:?}");
     }
     let both = with("").replace(
         "      prometheus:",
@@ -90,4 +106,16 @@ fn what_is_wrong_with_a_prometheus_is_told_with_its_place() {
     );
     let found = errors(&both);
     assert!(found.iter().any(|error| error.contains("expected one source")), "{found:?}");
+}
+
+#[test]
+fn what_tells_nothing_of_its_requests_needs_a_source() {
+    let text = with("");
+    let silent = &text[..text.find("    source:").expect("it has one")];
+    let said = "F:2:5: services[0].source: missing; expected { access_log: { listen: …, format: … } } or { prometheus: \
+                { url: …, rate: …, latency: … } }: NGINX file /n tells nothing of its requests";
+    assert_eq!(errors(silent), [said]);
+    let beside = "    sinks:\n      - { nginx_reload: { file: /n } }\n      - { nginx: { socket: /s, upstream: u } }\n";
+    let among = silent.replace("    sink: { nginx_reload: { file: /n } }\n", beside);
+    assert_eq!(errors(&among), [said], "one of several");
 }

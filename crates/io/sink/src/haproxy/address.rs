@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::SinkError;
+use crate::steer::spelled_out;
 
 /// Where HAProxy's runtime API listens.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,6 +21,11 @@ impl SocketAddress {
             SocketAddress::Unix(path) => Some(path),
             SocketAddress::Tcp(_) => None,
         }
+    }
+
+    /// The same with its path as the file system has it.
+    pub(crate) fn spelled_out(&self) -> Self {
+        self.path().map_or(self.clone(), |path| SocketAddress::Unix(spelled_out(path)))
     }
 }
 

@@ -1,9 +1,8 @@
 //! `sink: { haproxy: { … } }`
 
-use std::path::Path;
 use std::time::Duration;
 
-use plimsoll_config::{Address, Cursor, Once, quoted};
+use plimsoll_config::{Address, Cursor, quoted};
 use plimsoll_model::SinkLimits;
 
 use super::task::Subscriber;
@@ -36,9 +35,10 @@ impl HaproxyConfig {
 impl SinkConfig for HaproxyConfig {
     const KEY: &'static str = "haproxy";
     const FORM: &'static str = "{ socket: …, backend: … }";
+    const POOL: (&'static str, &'static str) = ("an HAProxy backend", "backend");
     const REPORTS_LOSSES: bool = true;
 
-    fn read(cursor: &Cursor<'_>, steered: &mut Once<String>) -> Option<Self> {
+    fn read(cursor: &Cursor<'_>) -> Option<Self> {
         let fields = cursor.fields(&["socket", "backend", "poll", "timeout"])?;
         let what = "the admin socket: a path, or host:port";
         let socket = fields.required("socket", what, socket);
@@ -47,9 +47,6 @@ impl SinkConfig for HaproxyConfig {
         let poll = fields.or("poll", Poll::default(), steer::poll);
         let timeout = fields.or("timeout", steer::TIMEOUT, steer::timeout);
         let (socket, backend) = (socket?, backend?);
-        let at = fields.get("backend").unwrap_or(cursor);
-        let what = "an HAProxy backend that no other service steers";
-        steered.take(format!("{socket} backend {backend}"), at, what)?;
         Some(HaproxyConfig { socket, backend, poll: poll?, timeout: timeout? })
     }
 
@@ -63,6 +60,10 @@ impl SinkConfig for HaproxyConfig {
 
     fn place(&self) -> String {
         self.socket.to_string()
+    }
+
+    fn spelled_out(&self) -> Self {
+        HaproxyConfig { socket: self.socket.spelled_out(), ..self.clone() }
     }
 
     fn pool(&self) -> &str {
@@ -94,18 +95,6 @@ impl SinkConfig for HaproxyConfig {
         steering.haproxys.subscribe(subscriber, steering.origin);
         Ok(handle)
     }
-}
-
-/// The socket with its path as the file system has it, as far as it exists: two spellings are one HAProxy.
-pub(crate) fn spelled_out(socket: &SocketAddress) -> SocketAddress {
-    let SocketAddress::Unix(path) = socket else { return socket.clone() };
-    let in_its_directory = || {
-        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let directory = directory.unwrap_or(Path::new(".")).canonicalize().ok()?;
-        Some(directory.join(path.file_name()?))
-    };
-    let whole = path.canonicalize().ok().or_else(in_its_directory);
-    SocketAddress::Unix(whole.unwrap_or_else(|| path.clone()))
 }
 
 /// A path when it has a slash or no colon, else `host:port`.

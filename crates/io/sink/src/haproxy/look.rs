@@ -111,9 +111,10 @@ fn raw(row: &StatRow<'_>, servers: Vec<FoundServer>, agents: Vec<String>) -> Raw
         method::Known::Hash(name) => (Method { name, kind: MethodKind::Split }, true),
     };
     let shown = agents.iter().take(AGENTS_NAMED).cloned().collect::<Vec<_>>().join(", ");
+    let more = if agents.len() > AGENTS_NAMED { " …" } else { "" };
     let conflict = (!agents.is_empty()).then(|| {
         format!(
-            "an agent-check sets weights too, on {} of its servers ({shown}…): remove it, or run `disable agent`",
+            "an agent-check sets weights too, on {} of its servers ({shown}{more}): remove it, or run `disable agent`",
             agents.len()
         )
     });

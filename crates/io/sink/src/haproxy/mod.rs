@@ -27,7 +27,6 @@ use plimsoll_model::{Applied, BackendId, BalancerReport, Plan, SinkLimits};
 
 pub use address::SocketAddress;
 pub use config::HaproxyConfig;
-pub(crate) use config::spelled_out;
 pub use connection::HaproxyConnection;
 pub use inspect::{AccessLevel, AgentState, InspectedServer, Inspection};
 pub use steered::SteeredBackend;

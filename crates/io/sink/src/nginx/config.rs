@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll_config::{Cursor, Once};
+use plimsoll_config::Cursor;
 use plimsoll_model::SinkLimits;
 
 use super::{NginxSink, check_name, link};
@@ -34,9 +34,10 @@ impl NginxConfig {
 impl SinkConfig for NginxConfig {
     const KEY: &'static str = "nginx";
     const FORM: &'static str = "{ socket: …, upstream: … }";
+    const POOL: (&'static str, &'static str) = ("an NGINX upstream", "upstream");
     const REPORTS_LOSSES: bool = true;
 
-    fn read(cursor: &Cursor<'_>, steered: &mut Once<String>) -> Option<Self> {
+    fn read(cursor: &Cursor<'_>) -> Option<Self> {
         let fields = cursor.fields(&["socket", "upstream", "poll", "timeout"])?;
         let what = "the Lua balancer's socket: a path, or host:port";
         let socket = fields.required("socket", what, socket);
@@ -48,9 +49,6 @@ impl SinkConfig for NginxConfig {
         let poll = fields.or("poll", Poll::default(), steer::poll);
         let timeout = fields.or("timeout", steer::TIMEOUT, steer::timeout);
         let (socket, upstream) = (socket?, upstream?);
-        let at = fields.get("upstream").unwrap_or(cursor);
-        let what = "an NGINX upstream that no other service steers";
-        steered.take(format!("{} upstream {upstream}", link::place(&socket)), at, what)?;
         Some(NginxConfig { socket, upstream, poll: poll?, timeout: timeout? })
     }
 
@@ -64,6 +62,10 @@ impl SinkConfig for NginxConfig {
 
     fn place(&self) -> String {
         link::place(&self.socket)
+    }
+
+    fn spelled_out(&self) -> Self {
+        NginxConfig { socket: self.socket.spelled_out(), ..self.clone() }
     }
 
     fn pool(&self) -> &str {

@@ -4,18 +4,19 @@
 //! that had been idle failed in our trial, none on new ones), and doubles the workers for as long as the old ones have
 //! requests: so it is done seldom. NGINX tells nothing of its requests here; a [`crate::Source`] must.
 
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use plimsoll_config::{Cursor, Once};
+use plimsoll_config::Cursor;
 use plimsoll_model::{
     Applied, BackendId, BalancerReport, Method, MethodKind, Nanos, Plan, ServerReport,
     ServerStatus, SinkLimits, Traffic,
 };
 use tokio::process::Command;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::upstream_file::{self, Line};
 use crate::found::{FoundPool, FoundServer, LeftAlone};
@@ -29,6 +30,10 @@ const INTERVAL: Duration = Duration::from_secs(60);
 const INTERVALS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(86_400);
 /// The file is looked at so often.
 const POLL: Duration = Duration::from_millis(100);
+/// A file that NGINX refuses is offered to it again after this.
+const OFFER_AGAIN: Duration = Duration::from_secs(10);
+/// A reload that is under way is looked at so often.
+const LOOK: Duration = Duration::from_millis(5);
 /// NGINX's complaint is cut here.
 const MOST_SAID: usize = 400;
 
@@ -63,9 +68,11 @@ impl NginxReloadConfig {
 impl SinkConfig for NginxReloadConfig {
     const KEY: &'static str = "nginx_reload";
     const FORM: &'static str = "{ file: … }";
+    const POOL: (&'static str, &'static str) = ("a file of NGINX", "file");
     const REPORTS_LOSSES: bool = true;
+    const REPORTS_REQUESTS: bool = false;
 
-    fn read(cursor: &Cursor<'_>, steered: &mut Once<String>) -> Option<Self> {
+    fn read(cursor: &Cursor<'_>) -> Option<Self> {
         let fields = cursor.fields(&["file", "pid", "command", "min_interval", "timeout"])?;
         let path = |c: &Cursor<'_>| {
             c.text_if("the absolute path of a file", |path| {
@@ -88,12 +95,6 @@ impl SinkConfig for NginxReloadConfig {
         let min_interval = fields.or("min_interval", INTERVAL, |c| c.duration(INTERVALS));
         let timeout = fields.or("timeout", default.timeout, steer::timeout);
         let file = file?;
-        let at = fields.get("file").unwrap_or(cursor);
-        steered.take(
-            format!("file {}", file.display()),
-            at,
-            "a file that no other service writes",
-        )?;
         Some(NginxReloadConfig {
             file,
             pid: pid?,
@@ -104,12 +105,7 @@ impl SinkConfig for NginxReloadConfig {
     }
 
     fn limits(&self) -> SinkLimits {
-        SinkLimits {
-            range: WEIGHTS,
-            min_interval: self.min_interval,
-            picks_per_weight: 0,
-            balancers: 1,
-        }
+        SinkLimits { range: WEIGHTS, min_interval: self.min_interval, picks_per_weight: 0 }
     }
 
     fn check(&self, servers: &Servers) -> Result<(), SinkError> {
@@ -118,6 +114,10 @@ impl SinkConfig for NginxReloadConfig {
 
     fn place(&self) -> String {
         format!("NGINX file {}", self.file.display())
+    }
+
+    fn spelled_out(&self) -> Self {
+        NginxReloadConfig { file: steer::spelled_out(&self.file), ..self.clone() }
     }
 
     fn pool(&self) -> &str {
@@ -151,8 +151,10 @@ impl SinkConfig for NginxReloadConfig {
     }
 
     fn start(&self, steering: &Steering, steered: Steered) -> Result<SinkHandle, SinkError> {
+        let observe = steered.observe;
         let sink =
             NginxReloadSink::new(self.clone(), steered.servers)?.with_origin(steering.origin);
+        let sink = if observe { sink.that_only_looks() } else { sink };
         Ok(steer::start_dedicated(sink, Poll::Every(POLL)))
     }
 }
@@ -163,9 +165,9 @@ pub struct NginxReloadSink {
     servers: Vec<(BackendId, String)>,
     origin: Instant,
     reloaded: Option<Instant>,
-    /// Whether NGINX has read the file as it stands, as far as this sink knows. A process that ended between the writing
-    /// and the reload leaves weights in the file that NGINX does not have.
-    is_read: bool,
+    /// Why NGINX would not read a file that waits to be read, and when it was offered.
+    refused: Option<(Instant, String)>,
+    only_looks: bool,
 }
 
 impl NginxReloadSink {
@@ -180,7 +182,8 @@ impl NginxReloadSink {
             servers,
             origin: Instant::now(),
             reloaded: None,
-            is_read: false,
+            refused: None,
+            only_looks: false,
         })
     }
 
@@ -189,6 +192,12 @@ impl NginxReloadSink {
     pub fn with_origin(mut self, origin: Instant) -> Self {
         self.origin = origin;
         self
+    }
+
+    /// Reads and changes nothing: a file that NGINX has not read is an error then.
+    #[must_use]
+    pub fn that_only_looks(self) -> Self {
+        NginxReloadSink { only_looks: true, ..self }
     }
 
     /// The file and its servers, while NGINX runs.
@@ -252,8 +261,9 @@ impl NginxReloadSink {
             return Err(SinkError::InvalidPlan { epoch: plan.epoch, reason });
         }
         let changed = lines.iter().filter(|line| after(line) != line.weight).count() as u32;
-        if changed > 0 || !self.is_read {
-            self.reload(&text, &upstream_file::with_weights(&text, &weight)).await?;
+        if changed > 0 || upstream_file::is_unread(&text) {
+            let reload = self.reload(&text, &upstream_file::with_weights(&text, &weight)).await;
+            reload.map_err(|reason| self.failed(reason))?;
         }
         let weights = self.servers.iter().filter_map(|(id, name)| {
             Some((*id, after(lines.iter().find(|line| line.name == *name)?)))
@@ -261,42 +271,78 @@ impl NginxReloadSink {
         Ok(Applied { epoch: plan.epoch, weights: weights.collect(), commands: changed })
     }
 
+    fn failed(&self, reason: String) -> SinkError {
+        SinkError::Failed { vip: self.config.pool().to_owned(), reason }
+    }
+
     /// Writes the file and has NGINX read it; puts the old one back when NGINX will not.
-    async fn reload(&mut self, old: &str, new: &str) -> Result<(), SinkError> {
-        let failed = |reason| SinkError::Failed { vip: self.config.pool().to_owned(), reason };
+    ///
+    /// Until NGINX runs with it the file says so in a line of its own, and a process that ends meanwhile leaves that line
+    /// to the next one, which has NGINX read the file before it believes it.
+    async fn reload(&mut self, old: &str, new: &str) -> Result<(), String> {
         if let Some(at) = self.reloaded.filter(|at| at.elapsed() < self.config.min_interval) {
             let left = self.config.min_interval - at.elapsed();
-            return Err(failed(format!(
-                "the last reload was a moment ago: the next may be in {left:.0?}"
+            return Err(format!("the last reload was a moment ago: the next may be in {left:.0?}"));
+        }
+        let file = self.config.file.clone();
+        let write = |text: &str| {
+            replace(&file, text)
+                .map_err(|error| format!("cannot write {}: {error}", file.display()))
+        };
+        write(&upstream_file::unread(new))?;
+        if let Err(why) = self.have_it_read().await {
+            return Err(match write(old) {
+                Ok(()) => format!("{why}; the file is as it was"),
+                Err(error) => format!("{why}; {error}: it has weights that NGINX has not read"),
+            });
+        }
+        self.reloaded = Some(Instant::now());
+        write(&upstream_file::as_read(new))
+    }
+
+    /// Has NGINX test its configuration and take it; ends when it runs with it. (What a test does not find, such as an
+    /// address that another program has, leaves the old workers at work.)
+    async fn have_it_read(&self) -> Result<(), String> {
+        self.run(&["-t", "-q"]).await?;
+        let master = self.process().map_err(|error| error.to_string())?;
+        let before = children(master);
+        self.run(&["-s", "reload"]).await?;
+        let until = Instant::now() + self.config.timeout;
+        while !before.is_empty() && children(master).is_subset(&before) {
+            if Instant::now() > until {
+                return Err(format!(
+                    "NGINX was told to reload, and has no new workers after {:?}: see its error log",
+                    self.config.timeout
+                ));
+            }
+            sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
+    /// Has NGINX read a file that it has not, as far as the file says.
+    async fn catch_up(&mut self, text: &str) -> Result<(), SinkError> {
+        if !upstream_file::is_unread(text) {
+            self.refused = None;
+            return Ok(());
+        }
+        if self.only_looks {
+            let file = self.config.file.display();
+            return Err(self.failed(format!(
+                "{file} has weights that NGINX has not read: `plimsoll run` has it read them, or reload NGINX and take \
+                 the first line out of the file"
             )));
         }
-        let file = &self.config.file;
-        let write = |text: &str| {
-            replace(file, text)
-                .map_err(|error| failed(format!("cannot write {}: {error}", file.display())))
+        let standing = self.refused.take().filter(|(at, _)| at.elapsed() < OFFER_AGAIN);
+        let (at, why) = match standing {
+            Some(standing) => standing,
+            None => match self.reload(text, text).await {
+                Ok(()) => return Ok(()),
+                Err(why) => (Instant::now(), why),
+            },
         };
-        if new != old {
-            write(new)?;
-        }
-        self.is_read = false;
-        let mut told = self.run(&["-t", "-q"]).await;
-        if told.is_ok() {
-            told = self.run(&["-s", "reload"]).await;
-        }
-        match told {
-            Ok(()) => {
-                self.reloaded = Some(Instant::now());
-                self.is_read = true;
-                Ok(())
-            }
-            Err(why) => Err(failed(match replace(file, old) {
-                Ok(()) => format!("{why}; the file is as it was"),
-                Err(error) => format!(
-                    "{why}; the file could not be put back ({error}): {} has weights that NGINX has not read",
-                    file.display()
-                ),
-            })),
-        }
+        self.refused = Some((at, why.clone()));
+        Err(self.failed(format!("it has weights that NGINX has not read: {why}")))
     }
 }
 
@@ -318,6 +364,7 @@ impl WeightSink for NginxReloadSink {
 impl ReportSource for NginxReloadSink {
     async fn read(&mut self) -> Result<BalancerReport, SinkError> {
         let (text, lines) = self.held()?;
+        self.catch_up(&text).await?;
         let servers = self.servers.iter().filter_map(|(id, name)| {
             let line = lines.iter().find(|line| line.name == *name)?;
             let status = if line.is_down { ServerStatus::Maintenance } else { ServerStatus::Up };
@@ -334,12 +381,12 @@ impl ReportSource for NginxReloadSink {
             })
         });
         let at = Nanos::ZERO + self.origin.elapsed();
-        // The file outlives NGINX: weights are never forgotten.
+        // The file outlives NGINX: weights are never forgotten. Of requests it tells nothing.
         Ok(BalancerReport {
             at,
             method: method(&text),
             generation: 1,
-            traffic: Traffic::Counted,
+            traffic: Traffic::Unknown,
             servers: servers.collect(),
         })
     }
@@ -361,6 +408,12 @@ fn read(file: &Path) -> Result<(String, Vec<Line>), SinkError> {
     let lines = upstream_file::servers(&text)
         .map_err(|reason| SinkError::Protocol { socket: place, reason })?;
     Ok((text, lines))
+}
+
+/// The processes that another has started; none where the kernel does not tell.
+fn children(of: u32) -> BTreeSet<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{of}/task/{of}/children"));
+    text.unwrap_or_default().split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
 /// As a whole or not at all, with the permissions that it had.

@@ -3,9 +3,12 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
+use plimsoll_model::BackendId;
+
 use super::check_name;
 use crate::SinkError;
 use crate::haproxy::SocketAddress;
+use crate::servers::checked;
 
 /// The Lua balancer.
 const LUA: &str = include_str!("plimsoll.lua");
@@ -43,7 +46,7 @@ pub struct NginxServer {
 /// The configuration, as a text.
 ///
 /// # Errors
-/// [`SinkError::InvalidName`] for names that cannot stand in it.
+/// [`SinkError::InvalidName`] for names that cannot stand in it, or that come twice.
 pub fn nginx_snippet(socket: &SocketAddress, pools: &[NginxPool]) -> Result<String, SinkError> {
     let listen = match socket {
         SocketAddress::Unix(path) => format!("unix:{}", path.display()),
@@ -77,8 +80,9 @@ pub fn nginx_snippet(socket: &SocketAddress, pools: &[NginxPool]) -> Result<Stri
         let method = if pool.leastconn { "leastconn" } else { "roundrobin" };
         // Writing to a string does not fail.
         let _ = writeln!(text, "plimsoll.pool(\"{}\", \"{method}\", {{", pool.name);
+        let names = (0..).map(BackendId).zip(pool.servers.iter().map(|server| server.name.clone()));
+        checked(names.collect(), check_name)?;
         for NginxServer { name, address, weight } in &pool.servers {
-            check_name("server name", name)?;
             let _ = writeln!(text, "    {{ \"{name}\", \"{address}\", {weight} }},");
         }
         text.push_str("})\n");

@@ -6,12 +6,32 @@
 //! server 10.0.0.12:8080 weight=100;
 //! ```
 //!
-//! NGINX takes no weight of 0: such a server is `down`, with a comment that says by whom.
+//! NGINX takes no weight of 0: such a server is `down`, with a comment that says by whom. While NGINX has not read the file
+//! as it stands, its first line says so.
 
 use std::fmt::Write as _;
 
 /// Behind a server that has weight 0, and not because an administrator took it out.
 const PARKED: &str = "# weight 0 by plimsoll";
+
+/// The first line of a file that NGINX has not read.
+const UNREAD: &str = "# plimsoll: NGINX has not read this file yet";
+
+/// Whether the file says that NGINX has not read it.
+pub(super) fn is_unread(text: &str) -> bool {
+    text.lines().next() == Some(UNREAD)
+}
+
+/// The file, which says so.
+pub(super) fn unread(text: &str) -> String {
+    if is_unread(text) { text.to_owned() } else { format!("{UNREAD}\n{text}") }
+}
+
+/// The file as it is when NGINX has read it.
+pub(super) fn as_read(text: &str) -> String {
+    let rest = is_unread(text).then(|| text.split_once('\n').map_or("", |(_, rest)| rest));
+    rest.unwrap_or(text).to_owned()
+}
 
 /// A server in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,6 +178,19 @@ mod tests {
         let grown = with_weights(FILE, &|name| (name == "10.0.0.1:80").then_some(20));
         assert!(grown.contains("server 10.0.0.1:80 max_fails=2 weight=20; # first"), "{grown}");
         assert_eq!(grown.replace(" max_fails=2 weight=20", " weight=10 max_fails=2"), FILE);
+    }
+
+    #[test]
+    fn a_file_says_that_it_has_not_been_read_and_is_otherwise_the_same() {
+        for file in [FILE, "", "server a:1;\r\n", UNREAD] {
+            let waits = unread(file);
+            assert!(is_unread(&waits) && waits.lines().filter(|line| *line == UNREAD).count() == 1);
+            assert_eq!(unread(&waits), waits);
+            assert_eq!(servers(&waits), servers(file));
+            assert_eq!(as_read(&waits), as_read(file));
+            assert!(!is_unread(&as_read(&waits)));
+        }
+        assert_eq!(as_read(&unread(FILE)), FILE);
     }
 
     #[test]

@@ -9,7 +9,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use plimsoll_config::{Cursor, Once};
+use plimsoll_config::Cursor;
 use plimsoll_model::SinkLimits;
 
 use super::{Daemon, OwnSink, Place, check_name, limits, look};
@@ -55,11 +55,12 @@ impl L4SinkConfig {
 
 impl SinkConfig for L4SinkConfig {
     const KEY: &'static str = "l4";
+    const POOL: (&'static str, &'static str) = ("a layer-4 service", "vip");
     const FORM: &'static str = "{ socket: …, vip: … }";
     /// Packets do not tell an answer from an error.
     const REPORTS_LOSSES: bool = false;
 
-    fn read(cursor: &Cursor<'_>, steered: &mut Once<String>) -> Option<Self> {
+    fn read(cursor: &Cursor<'_>) -> Option<Self> {
         let fields = cursor.fields(&["socket", "vip", "poll", "timeout"])?;
         let what = "the path of the daemon's l4.socket";
         let socket = fields.required("socket", what, Cursor::unix_path);
@@ -70,9 +71,6 @@ impl SinkConfig for L4SinkConfig {
         let poll = fields.or("poll", Poll::default(), steer::poll);
         let timeout = fields.or("timeout", steer::TIMEOUT, steer::timeout);
         let (socket, vip) = (socket?, vip?.to_owned());
-        let at = fields.get("vip").unwrap_or(cursor);
-        let what = "a layer-4 service that no other service steers";
-        steered.take(format!("layer-4 socket {} vip {vip}", socket.display()), at, what)?;
         Some(L4SinkConfig { socket, vip, poll: poll?, timeout: timeout? })
     }
 
@@ -86,6 +84,10 @@ impl SinkConfig for L4SinkConfig {
 
     fn place(&self) -> String {
         format!("layer-4 socket {}", self.socket.display())
+    }
+
+    fn spelled_out(&self) -> Self {
+        L4SinkConfig { socket: steer::spelled_out(&self.socket), ..self.clone() }
     }
 
     fn pool(&self) -> &str {

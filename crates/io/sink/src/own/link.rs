@@ -74,7 +74,12 @@ impl Link {
         let socket = self.path.display().to_string();
         match error {
             LinkError::Timeout => SinkError::Timeout { socket, limit: self.limit },
-            LinkError::Protocol(reason) => SinkError::Protocol { socket, reason },
+            LinkError::Protocol(reason) => {
+                let daemon = self.daemon;
+                let reason =
+                    format!("{reason}: is this the {} of `{}`?", daemon.key, daemon.command);
+                SinkError::Protocol { socket, reason }
+            }
             LinkError::Cut(source) => SinkError::Unreachable {
                 socket,
                 reason: format!(

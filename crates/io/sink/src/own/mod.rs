@@ -164,12 +164,7 @@ impl Whole for OwnSink {
 }
 
 fn limits() -> SinkLimits {
-    SinkLimits {
-        range: WEIGHTS,
-        min_interval: MIN_INTERVAL,
-        picks_per_weight: PICKS_PER_WEIGHT,
-        balancers: 1,
-    }
+    SinkLimits { range: WEIGHTS, min_interval: MIN_INTERVAL, picks_per_weight: PICKS_PER_WEIGHT }
 }
 
 impl WeightSink for OwnSink {

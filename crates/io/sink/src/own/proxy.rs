@@ -8,7 +8,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use plimsoll_config::{Cursor, Once};
+use plimsoll_config::Cursor;
 use plimsoll_model::SinkLimits;
 
 use super::{Daemon, OwnSink, Place, check_name, limits, look};
@@ -59,10 +59,11 @@ impl ProxySinkConfig {
 
 impl SinkConfig for ProxySinkConfig {
     const KEY: &'static str = "proxy";
+    const POOL: (&'static str, &'static str) = ("a pool of the proxy", "pool");
     const FORM: &'static str = "{ socket: …, pool: … }";
     const REPORTS_LOSSES: bool = true;
 
-    fn read(cursor: &Cursor<'_>, steered: &mut Once<String>) -> Option<Self> {
+    fn read(cursor: &Cursor<'_>) -> Option<Self> {
         let fields = cursor.fields(&["socket", "pool", "poll", "timeout"])?;
         let what = "the path of the proxy's proxy.socket";
         let socket = fields.required("socket", what, Cursor::unix_path);
@@ -73,9 +74,6 @@ impl SinkConfig for ProxySinkConfig {
         let poll = fields.or("poll", Poll::default(), steer::poll);
         let timeout = fields.or("timeout", steer::TIMEOUT, steer::timeout);
         let (socket, pool) = (socket?, pool?.to_owned());
-        let at = fields.get("pool").unwrap_or(cursor);
-        let what = "a pool that no other service steers";
-        steered.take(format!("proxy socket {} pool {pool}", socket.display()), at, what)?;
         Some(ProxySinkConfig { socket, pool, poll: poll?, timeout: timeout? })
     }
 
@@ -89,6 +87,10 @@ impl SinkConfig for ProxySinkConfig {
 
     fn place(&self) -> String {
         format!("proxy socket {}", self.socket.display())
+    }
+
+    fn spelled_out(&self) -> Self {
+        ProxySinkConfig { socket: steer::spelled_out(&self.socket), ..self.clone() }
     }
 
     fn pool(&self) -> &str {

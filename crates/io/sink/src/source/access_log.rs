@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use plimsoll_config::{Cursor, Once};
-use plimsoll_model::{BackendId, BalancerReport, Nanos};
+use plimsoll_model::{BackendId, BalancerReport, Nanos, Traffic};
 use tokio::net::UdpSocket;
 
 use super::flights::Flights;
 use super::line::{self, LogFormat};
 use super::relay::{Feed, lock};
-use crate::{Servers, SinkError};
+use crate::SinkError;
 
 /// The longest line that is read; syslog by UDP has no longer ones.
 const MAX_LINE: usize = 65_536;
@@ -142,17 +142,13 @@ impl Known {
 }
 
 impl Feed for Known {
-    fn set_servers(&mut self, servers: &Servers) {
-        self.servers.retain(|_, id| servers.iter().any(|(other, _)| other == id));
-        self.servers.extend(servers.iter().map(|(id, name)| (name.clone(), *id)));
-    }
-
     fn fill(&mut self, report: &mut BalancerReport, now: Duration) -> bool {
         let then = Nanos::ZERO + now.saturating_sub(self.log.lag);
         if then == Nanos::ZERO {
             return false;
         }
         report.at = then;
+        report.traffic = Traffic::Counted;
         for server in &mut report.servers {
             let flights = self.flights.entry(server.backend).or_default();
             server.in_flight = flights.advance(then);

@@ -31,11 +31,14 @@ pub enum Source {
 }
 
 impl Source {
+    /// What may stand in `source`, for messages.
+    pub const FORMS: &str = "{ access_log: { listen: …, format: … } } or { prometheus: { url: …, rate: …, latency: … } }";
+
     /// Reads `source`: `{ access_log: { … } }` or `{ prometheus: { … } }`. Nobody else of `taken` listens where it
     /// does.
     pub fn read(cursor: &Cursor<'_>, taken: &mut Once<String>) -> Option<Self> {
         let fields = cursor.fields(&["access_log", "prometheus"])?;
-        let one = "one source: { access_log: { listen: …, format: … } } or { prometheus: { url: …, rate: …, latency: … } }";
+        let one = format!("one source: {}", Self::FORMS);
         match (fields.get("access_log"), fields.get("prometheus")) {
             (Some(c), None) => AccessLog::read(c, taken).map(Source::AccessLog),
             (None, Some(c)) => Prometheus::read(c).map(Source::Prometheus),

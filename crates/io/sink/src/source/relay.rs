@@ -7,13 +7,10 @@ use std::time::{Duration, Instant};
 use plimsoll_model::BalancerReport;
 use tokio::sync::Notify;
 
-use crate::Servers;
 use crate::steer::{SinkEnd, SinkHandle, SinkReport};
 
-/// What is known from a source.
+/// What is known from a source, which learns at its start what its servers are called.
 pub(super) trait Feed: Send + 'static {
-    /// These servers are steered from now on.
-    fn set_servers(&mut self, servers: &Servers);
     /// Puts what is known in the place of the balancer's own counters, this long after the daemon's start; false where
     /// there is nothing to report yet.
     fn fill(&mut self, report: &mut BalancerReport, now: Duration) -> bool;
@@ -44,7 +41,6 @@ pub(super) async fn pass<F: Feed>(
                     return;
                 }
                 if let Some(servers) = orders.servers {
-                    lock(&known).set_servers(&servers);
                     sink.set_servers(servers);
                 }
                 if let Some(plan) = orders.plan {

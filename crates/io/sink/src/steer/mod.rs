@@ -6,9 +6,10 @@ mod handle;
 mod several;
 
 use std::future::Future;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use plimsoll_config::{Cursor, Once};
+use plimsoll_config::Cursor;
 use plimsoll_model::{BackendId, SinkLimits};
 
 pub(crate) use dedicated::start as start_dedicated;
@@ -44,8 +45,19 @@ pub(crate) fn poll(cursor: &Cursor<'_>) -> Option<Poll> {
 }
 
 /// A socket's path as it holds in any working directory.
-pub(crate) fn absolute(path: &std::path::Path) -> String {
+pub(crate) fn absolute(path: &Path) -> String {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
+}
+
+/// A path as the file system has it, as far as it exists: two spellings are one socket.
+pub(crate) fn spelled_out(path: &Path) -> PathBuf {
+    let in_its_directory = || {
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = directory.unwrap_or(Path::new(".")).canonicalize().ok()?;
+        Some(directory.join(path.file_name()?))
+    };
+    let whole = path.canonicalize().ok().or_else(in_its_directory);
+    whole.unwrap_or_else(|| path.to_owned())
 }
 
 /// Time between two readings.
@@ -94,12 +106,15 @@ pub trait SinkConfig: Sized {
     const KEY: &'static str;
     /// What stands there, such as `{ socket: …, backend: … }`.
     const FORM: &'static str;
+    /// What one of its pools is, such as "an HAProxy backend", and the key that names it.
+    const POOL: (&'static str, &'static str);
     /// Whether its reports count requests that were lost: where they do not, checks alone show that a server died.
     const REPORTS_LOSSES: bool;
+    /// Whether it reports requests at all: where it does not, a [`Source`] must.
+    const REPORTS_REQUESTS: bool = true;
 
-    /// Reads it. Two services that steered the same would undo each other's weights: what this one steers is taken
-    /// from `steered`, or reported as taken.
-    fn read(cursor: &Cursor<'_>, steered: &mut Once<String>) -> Option<Self>;
+    /// Reads it.
+    fn read(cursor: &Cursor<'_>) -> Option<Self>;
 
     /// What the balancer bears.
     fn limits(&self) -> SinkLimits;
@@ -110,8 +125,11 @@ pub trait SinkConfig: Sized {
     /// [`SinkError::InvalidName`] for names that the balancer could not have, or that come twice.
     fn check(&self, servers: &Servers) -> Result<(), SinkError>;
 
-    /// The balancer, by which two configurations know that they name the same one.
+    /// The balancer: with the pool's name what [`crate::Sinks`] knows by that two configurations steer the same.
     fn place(&self) -> String;
+
+    /// The same with its paths as the file system has them ([`spelled_out`]).
+    fn spelled_out(&self) -> Self;
 
     /// The pool's name in the balancer.
     fn pool(&self) -> &str;

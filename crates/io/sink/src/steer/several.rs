@@ -301,6 +301,9 @@ fn added(members: &[Member], planned: &BTreeMap<BackendId, u32>) -> Result<Balan
     for (at, member) in members.iter().enumerate() {
         (at, member.last.as_ref().map(|report| report.generation)).hash(&mut generation);
     }
+    // Where one tells nothing of its requests, the sum is not known.
+    let tells_nothing =
+        reports().any(|(m, report)| m.is_live() && report.traffic == Traffic::Unknown);
     let ids = base.servers.iter().map(|server| server.backend);
     let servers = ids.map(|id| {
         let of = reports().filter_map(|(m, report)| {
@@ -312,7 +315,7 @@ fn added(members: &[Member], planned: &BTreeMap<BackendId, u32>) -> Result<Balan
         at: reports().filter(|(m, _)| m.is_live()).map(|(_, r)| r.at).max().unwrap_or(base.at),
         method: base.method.clone(),
         generation: generation.finish(),
-        traffic: Traffic::Counted,
+        traffic: if tells_nothing { Traffic::Unknown } else { Traffic::Counted },
         servers: servers.collect(),
     })
 }

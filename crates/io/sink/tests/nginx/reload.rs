@@ -1,13 +1,19 @@
 //! Without Lua: weights in a file, and reloads.
 
+use std::net::TcpListener;
 use std::process::Command;
 use std::time::Duration;
 
 use plimsoll_model::BackendId;
-use plimsoll_sink::{NginxPool, NginxReloadConfig, NginxReloadSink, ReportSource, WeightSink};
+use plimsoll_sink::{
+    NginxPool, NginxReloadConfig, NginxReloadSink, ReportSource, Servers, WeightSink,
+};
 
 use crate::contract::{self, plan};
 use crate::rig::{Nginx, PROGRAM, server, until};
+
+/// What stands first in a file that NGINX has not read.
+const UNREAD: &str = "# plimsoll: NGINX has not read this file yet\n";
 
 /// The same NGINX, whose first pool is an upstream of its own with a file of servers.
 struct Reloaded(Nginx);
@@ -49,6 +55,10 @@ impl Reloaded {
     fn sink_of(&self, servers: &[&str]) -> NginxReloadSink {
         let named = (1..).map(BackendId).zip(servers.iter().map(|name| Self::name(name))).collect();
         NginxReloadSink::new(self.config(), named).expect("good names")
+    }
+
+    fn named(&self) -> Servers {
+        (1..=3).map(|i| (BackendId(i), format!("127.0.0.1:{i}"))).collect()
     }
 
     fn file(&self) -> String {
@@ -131,12 +141,23 @@ async fn without_lua_weights_are_written_and_reloaded_and_nothing_is_left_half_d
     let error = bed.sink_of(&["s1", "s7"]).apply(&plan(&[1, 2])).await.expect_err("unknown");
     assert!(error.to_string().contains("no server 127.0.0.1:7; it has 127.0.0.1:1,"), "{error}");
 
-    // A life that ended between the writing and the reload left this file: the next one does not trust it.
+    // A life that ended between the writing and the reload left this file: the next one has NGINX read it before it says
+    // that these are the weights, and once.
     let before = workers(&bed);
+    let left = format!("{UNREAD}{}", written.replace("weight=20", "weight=21"));
+    std::fs::write(bed.0.dir.join("own.servers"), left).expect("written");
+    let error = bed.sink_of(&["s1"]).that_only_looks().read().await.expect_err("not read");
+    assert!(error.to_string().contains("NGINX has not read"), "{error}");
+    assert_eq!(workers(&bed), before, "a look changes nothing");
     let mut next = bed.sink_of(&["s1", "s2", "s3"]);
-    let applied = next.apply(&plan(&[1_000, 20, 0])).await.expect("applied");
-    assert_eq!((applied.commands, bed.file().as_str()), (0, written));
-    until("other workers", || workers(&bed) != before);
+    let held =
+        next.read().await.expect("read").servers.iter().map(|s| s.weight).collect::<Vec<_>>();
+    assert_eq!(held, [1_000, 21, 0]);
+    assert_ne!(workers(&bed), before, "NGINX runs with what was read");
+    let before = workers(&bed);
+    next.read().await.expect("read");
+    assert_eq!((bed.file(), workers(&bed)), (written.replace("weight=20", "weight=21"), before));
+    next.apply(&plan(&[1_000, 20, 0])).await.expect("applied");
 
     // A reload that NGINX refuses is told in its words, and the file is as it was.
     let main = bed.0.dir.join("nginx.conf");
@@ -146,13 +167,30 @@ async fn without_lua_weights_are_written_and_reloaded_and_nothing_is_left_half_d
     let error = sink.apply(&plan(&[1, 2, 3])).await.expect_err("NGINX refuses");
     assert!(error.retryable() && error.to_string().contains("worker_processes"), "{error}");
     assert_eq!(bed.file(), written);
+    // So is one that passes the test and fails after all: another program listens there.
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address");
+    let busy = good.replacen("listen ", &format!("listen {address};\nlisten "), 1);
+    std::fs::write(&main, busy).expect("written");
+    let config = NginxReloadConfig { timeout: Duration::from_secs(4), ..bed.config() };
+    let mut hasty = NginxReloadSink::new(config, bed.named()).expect("good names");
+    let error = hasty.apply(&plan(&[1, 2, 3])).await.expect_err("NGINX goes on as before");
+    assert!(error.retryable() && error.to_string().contains("no new workers"), "{error}");
+    assert_eq!(bed.file(), written);
+    // What NGINX does not run with is not said to be held.
+    std::fs::write(bed.0.dir.join("own.servers"), format!("{UNREAD}{written}")).expect("written");
+    for _ in 0..2 {
+        let error = hasty.read().await.expect_err("not read");
+        assert!(error.retryable() && error.to_string().contains("has not read"), "{error}");
+    }
+    assert!(bed.file().starts_with(UNREAD));
+    drop(taken);
     std::fs::write(&main, good).expect("written");
     sink.apply(&plan(&[1, 2, 3])).await.expect("applied");
 
     // Seldom: the second of two is refused, and says when.
     let config = NginxReloadConfig { min_interval: Duration::from_secs(600), ..bed.config() };
-    let named = (1..=3).map(|i| (BackendId(i), format!("127.0.0.1:{i}"))).collect();
-    let mut seldom = NginxReloadSink::new(config, named).expect("good names");
+    let mut seldom = NginxReloadSink::new(config, bed.named()).expect("good names");
     assert_eq!(seldom.limits().min_interval, Duration::from_secs(600));
     seldom.apply(&plan(&[3, 2, 1])).await.expect("the first");
     let error = seldom.apply(&plan(&[1, 2, 3])).await.expect_err("too soon");

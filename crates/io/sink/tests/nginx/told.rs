@@ -74,6 +74,10 @@ fn what_cannot_stand_in_a_configuration_is_refused() {
     ] {
         assert!(nginx_snippet(&unix, &[pool(name, server)]).is_err(), "{name} {server}");
     }
+    let mut twice = pool("shop", "s1");
+    twice.servers.push(twice.servers[0].clone());
+    let error = nginx_snippet(&unix, &[twice]).expect_err("one name, two servers");
+    assert!(error.to_string().contains("given twice"), "{error}");
     for path in ["/run/x y.sock", "/run/x;.sock", "/run/{x}.sock", "/run/$x"] {
         assert!(nginx_snippet(&SocketAddress::Unix(path.into()), &[]).is_err(), "{path}");
     }

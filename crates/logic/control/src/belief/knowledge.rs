@@ -315,6 +315,9 @@ impl Knowledge {
 
     /// Updates the least response time; each is a mean over enough requests that noise does not make it.
     fn note_least(&mut self, window: &Window) {
+        if !window.is_timed {
+            return;
+        }
         self.gathered.0 += window.request_seconds();
         self.gathered.1 += window.started;
         if self.gathered.1 >= ENOUGH {
@@ -589,6 +592,7 @@ mod tests {
             errors: 0.0,
             wrong_answers: 0.0,
             measured_us: None,
+            is_timed: true,
             in_flight: 3.0,
             seen: vec![(3, 10)],
             growth: 0.0,

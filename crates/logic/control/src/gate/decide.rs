@@ -170,7 +170,7 @@ impl Controller {
                 &self.backends,
                 rate,
                 &parked,
-                self.spec.sink.balancers,
+                self.spec.balancers,
             );
             decision.still_learning = learning;
             self.settle(now, &decision, out);
@@ -197,7 +197,7 @@ impl Controller {
                     self.offer_found(now, &searched, out);
                 }
                 _ => {
-                    let balancers = self.spec.sink.balancers;
+                    let balancers = self.spec.balancers;
                     self.search =
                         Some(Search::new(members, rate * 1.03, self.seed, present, balancers));
                 }
@@ -234,10 +234,10 @@ impl Controller {
             &self.backends,
             found,
             in_force.as_ref(),
-            self.spec.sink.balancers,
+            self.spec.balancers,
         ) {
             self.settle(now, &decision, out);
-            let which = if self.spec.sink.balancers > 1 { "smallest" } else { "slowest" };
+            let which = if self.spec.balancers > 1 { "smallest" } else { "slowest" };
             let parked = match found.parked {
                 0 => "no backend parked".to_owned(),
                 1 => format!("the {which} backend parked"),

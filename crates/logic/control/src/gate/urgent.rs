@@ -111,7 +111,7 @@ impl Controller {
                 &self.backends,
                 self.rate(),
                 &parked,
-                self.spec.sink.balancers,
+                self.spec.balancers,
             );
         }
         let rate = self.rate_to_plan();
@@ -140,7 +140,7 @@ impl Controller {
                     &self.backends,
                     rate,
                     &[],
-                    self.spec.sink.balancers,
+                    self.spec.balancers,
                 );
             }
             MethodKind::NoLiveWeights => {}

@@ -64,6 +64,9 @@ pub(crate) struct Window {
     pub wrong_answers: f64,
     /// Mean of the response times that the balancer measured, microseconds, where it does and there were any.
     pub measured_us: Option<f64>,
+    /// Whether its response times are known: else what was in flight is inferred from those measured before, and
+    /// nothing is to be learned from it.
+    pub is_timed: bool,
     /// Time average of requests in flight, including those queued in the balancer.
     pub in_flight: f64,
     /// How often each number in flight at the server was observed.
@@ -94,7 +97,9 @@ impl Window {
 
     /// The mean response time, microseconds, if there was a request: as measured, or else by Little's law.
     pub fn latency_us(&self) -> Option<f64> {
-        let inferred = || (self.started > 0.0).then(|| self.in_flight / self.rate_rps() * 1e6);
+        let inferred = || {
+            (self.started > 0.0 && self.is_timed).then(|| self.in_flight / self.rate_rps() * 1e6)
+        };
         self.measured_us.or_else(inferred)
     }
 
@@ -119,6 +124,8 @@ pub(crate) struct Meter {
     /// Past readings of the number in flight since the last gap, oldest first.
     past: VecDeque<(Nanos, u32)>,
     interval: Option<Interval>,
+    /// The mean response time in the last window made from means in which one was measured, microseconds.
+    measured_us: Option<f64>,
 }
 
 impl Meter {
@@ -136,7 +143,14 @@ impl Meter {
     ) -> Option<Window> {
         let window = self.observe(at, report, closes, None);
         self.interval = None;
-        window.map(Window::of_means)
+        let mut window = window?.of_means();
+        self.measured_us = window.measured_us.or(self.measured_us);
+        // Without a response time it is not known either how many were in flight.
+        if report.response_times.is_some() && window.measured_us.is_none() {
+            window.is_timed = false;
+            window.in_flight = self.measured_us.map_or(0.0, |us| us / 1e6 * window.rate_rps());
+        }
+        Some(window)
     }
 
     /// Discards the open window: its parts no longer belong together.
@@ -273,6 +287,7 @@ impl Meter {
                 .response_times
                 .zip(report.response_times)
                 .and_then(|(before, now)| now.mean_us_since(&before)),
+            is_timed: true,
             in_flight: self.area / seconds,
             seen,
             growth,
@@ -336,6 +351,25 @@ mod tests {
         // A restart of what measures alone.
         let w = take(3, timed(3, 2, 10_000)).expect("a window");
         assert_eq!(w.measured_us, None);
+    }
+
+    #[test]
+    fn where_means_tell_no_response_time_it_is_unknown_and_not_zero() {
+        let told = |k: u64, count, in_flight| ServerReport {
+            response_times: Some(ResponseTimes { count, sum_us: 20_000 * count }),
+            ..report(in_flight, 50 * k, 0)
+        };
+        let mut meter = Meter::default();
+        let mut take = |k: u64, r| meter.observe_means(Nanos(k * 1_000_000_000), &r, true);
+        take(0, told(0, 0, 1));
+        let w = take(1, told(1, 50, 1)).expect("a window");
+        assert_eq!((w.is_timed, w.latency_us(), w.request_seconds()), (true, Some(2e4), 1.0));
+        let w = take(2, told(2, 50, 0)).expect("a window");
+        assert_eq!((w.is_timed, w.latency_us(), w.rate_rps()), (false, None, 50.0));
+        assert!((w.request_seconds() - 1.0).abs() < 1e-9, "as long as before, as far as is known");
+        // A window of which a part was told is known by that part.
+        let w = take(3, told(3, 60, 0)).expect("a window");
+        assert_eq!((w.is_timed, w.latency_us(), w.request_seconds()), (true, Some(2e4), 1.0));
     }
 
     #[test]

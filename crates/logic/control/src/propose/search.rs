@@ -340,15 +340,6 @@ mod tests {
                 let aware = Search::new(pool(), rate, 1, None, balancers).finish();
                 let model = Search::new(pool(), rate, 1, None, balancers);
                 let there = model.try_out(unaware.weights.clone()).mean_us;
-                println!(
-                    "load {load}, {balancers} balancers: {:.1} ms with {} parked; {:.1} ms with the {} that one would \
-                     park; one: {:.1} ms",
-                    aware.mean_us / 1e3,
-                    aware.parked,
-                    there / 1e3,
-                    unaware.parked,
-                    unaware.mean_us / 1e3
-                );
                 assert!(aware.mean_us < there, "{load}, {balancers}");
                 assert!(aware.mean_us > unaware.mean_us, "it is no better than one");
             }

@@ -56,7 +56,7 @@ impl Controller {
         let capacity: f64 = members.iter().map(|m| m.capacity_rps).sum();
         if rate < plimsoll_learn::USABLE_CAPACITY * capacity {
             self.advice_search =
-                Some(Search::new(members, rate, self.seed, None, self.spec.sink.balancers));
+                Some(Search::new(members, rate, self.seed, None, self.spec.balancers));
         }
     }
 
@@ -79,7 +79,7 @@ impl Controller {
             service: ServiceTime::Exponential,
         };
         let rng = || Xoshiro256PlusPlus::seed_from_u64(self.seed);
-        let balancers = self.spec.sink.balancers.max(1);
+        let balancers = self.spec.balancers.max(1);
         let mut splitting: Vec<SmoothRoundRobin> =
             (0..balancers).map(|_| SmoothRoundRobin::new(&shares)).collect();
         let mut each: Vec<&mut SmoothRoundRobin> = splitting.iter_mut().collect();

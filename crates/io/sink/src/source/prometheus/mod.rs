@@ -14,12 +14,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use plimsoll_config::Cursor;
-use plimsoll_model::{BackendId, BalancerReport, Nanos, ServerReport, Traffic};
+use plimsoll_model::{BackendId, BalancerReport, Nanos, ResponseTimes, ServerReport, Traffic};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::relay::{Feed, lock};
-use crate::Servers;
 use answer::{Reading, Values};
 use client::Place;
 
@@ -291,8 +290,46 @@ async fn ask_on(source: Prometheus, known: Arc<Mutex<Known>>) {
 struct Counters {
     begun: f64,
     failed: f64,
+    /// Of those begun, the ones whose response time is known, and the sum of these.
+    timed: f64,
+    times_us: f64,
     /// What the reports of what is in flight have left out so far.
     owed: f64,
+}
+
+/// What is known of one server.
+#[derive(Clone, Copy, Debug)]
+struct Means {
+    rate: f64,
+    errors: f64,
+    /// Response time. None: unknown, which is another thing than 0.
+    seconds: Option<f64>,
+}
+
+impl Counters {
+    /// Goes on by so many seconds, and shows where it is.
+    fn advance(&mut self, means: Means, passed: f64, server: &mut ServerReport) {
+        let Means { rate, errors, seconds } = means;
+        self.begun += rate * passed;
+        self.failed += errors * passed;
+        if let Some(seconds) = seconds {
+            // Whole requests, so that sum and count always belong together.
+            let before = self.timed.floor();
+            self.timed += rate * passed;
+            self.times_us += (self.timed.floor() - before) * seconds * 1e6;
+            self.owed += rate * seconds;
+        }
+        let shown = self.owed.floor().min(f64::from(u32::MAX));
+        self.owed -= shown;
+        server.in_flight = shown as u32;
+        server.queued = 0;
+        server.started_total = self.begun as u64;
+        server.errors_total = self.failed as u64;
+        // Means show no silence: an idle server and a dead one look alike in them.
+        server.answered_total = None;
+        server.response_times =
+            Some(ResponseTimes { count: self.timed as u64, sum_us: self.times_us as u64 });
+    }
 }
 
 /// What is known from a Prometheus.
@@ -315,39 +352,21 @@ impl Known {
         (at.elapsed() <= self.source.max_age()).then_some(values)
     }
 
-    fn of(&self, signal: Signal, id: BackendId) -> Option<f64> {
-        self.fresh(signal)?.get(&id).copied()
-    }
-
-    fn fill_server(&mut self, server: &mut ServerReport, passed: f64) {
-        let id = server.backend;
-        let rate = self.of(Signal::Rate, id).unwrap_or(0.0);
-        let errors = self.of(Signal::Errors, id).unwrap_or(0.0).min(rate);
-        let by_time = self.of(Signal::Latency, id).map(|seconds| rate * seconds);
-        let in_flight = by_time.or(self.of(Signal::InFlight, id)).filter(|_| rate > 0.0);
-        let counters = self.counters.entry(id).or_default();
-        counters.begun += rate * passed;
-        counters.failed += errors * passed;
-        counters.owed += in_flight.unwrap_or(0.0);
-        let shown = counters.owed.floor().min(f64::from(u32::MAX));
-        counters.owed -= shown;
-        server.in_flight = shown as u32;
-        server.queued = 0;
-        server.started_total = counters.begun as u64;
-        server.errors_total = counters.failed as u64;
-        // Means show no silence: an idle server and a dead one look alike in them.
-        server.answered_total = None;
-        // The balancer's own would be of other requests.
-        server.response_times = None;
+    /// What is known of all servers now.
+    fn means(&self) -> impl Fn(BackendId) -> Means {
+        let [rates, latencies, in_flights, errors] = Signal::ALL.map(|signal| self.fresh(signal));
+        move |id| {
+            let of = |values: Option<&BTreeMap<BackendId, f64>>| values?.get(&id).copied();
+            let rate = of(rates).unwrap_or(0.0);
+            // Little's law.
+            let by_flight = || of(in_flights).filter(|_| rate > 0.0).map(|count| count / rate);
+            let seconds = of(latencies).or_else(by_flight);
+            Means { rate, errors: of(errors).unwrap_or(0.0).min(rate), seconds }
+        }
     }
 }
 
 impl Feed for Known {
-    fn set_servers(&mut self, servers: &Servers) {
-        self.servers.retain(|_, id| servers.iter().any(|(other, _)| other == id));
-        self.servers.extend(servers.iter().map(|(id, name)| (name.clone(), *id)));
-    }
-
     fn fill(&mut self, report: &mut BalancerReport, now: Duration) -> bool {
         let passed = self.filled.map_or(Duration::ZERO, |then| now.saturating_sub(then));
         let passed = passed.min(LONGEST_STEP).as_secs_f64();
@@ -358,7 +377,11 @@ impl Feed for Known {
             true => Traffic::Averaged { lag: self.source.lag() },
             false => Traffic::Unknown,
         };
-        report.servers.iter_mut().for_each(|server| self.fill_server(server, passed));
+        let means: Vec<Means> =
+            report.servers.iter().map(|s| s.backend).map(self.means()).collect();
+        for (server, means) in report.servers.iter_mut().zip(means) {
+            self.counters.entry(server.backend).or_default().advance(means, passed, server);
+        }
         true
     }
 
@@ -451,9 +474,32 @@ mod tests {
         assert!((sum / f64::from(steps) - 10.5 * 0.03).abs() < 1e-3, "{sum}");
         assert_eq!((one.weight, one.queued), (7, 0));
         assert_eq!((other.started_total, other.in_flight), (0, 0), "nothing was told of it");
+        assert_eq!(one.response_times, Some(ResponseTimes { count: 1_050, sum_us: 31_500_000 }));
         // A process that stood still has counted nothing meanwhile.
         known.fill(&mut last, Duration::from_secs(10_000));
         assert_eq!(last.servers[0].started_total, 1_060);
+    }
+
+    #[test]
+    fn a_response_time_that_was_not_told_is_unknown_and_not_zero() {
+        let mut known = known();
+        let id = BackendId(1);
+        known.taken.insert(Signal::Rate, (Instant::now(), [(id, 10.0)].into()));
+        let mut last = report();
+        let mut go_on = |known: &mut Known, seconds| {
+            known.fill(&mut last, Duration::from_secs(seconds));
+            let server = &last.servers[0];
+            (server.started_total, server.response_times.map(|times| (times.count, times.sum_us)))
+        };
+        go_on(&mut known, 0);
+        assert_eq!(go_on(&mut known, 1), (10, Some((0, 0))), "ten requests, none of them timed");
+        known.taken.insert(Signal::Latency, (Instant::now(), [(id, 0.02)].into()));
+        assert_eq!(go_on(&mut known, 2), (20, Some((10, 200_000))));
+        known.taken.insert(Signal::Latency, (Instant::now(), BTreeMap::new()));
+        assert_eq!(go_on(&mut known, 3), (30, Some((10, 200_000))));
+        // The other signal tells of it.
+        known.taken.insert(Signal::InFlight, (Instant::now(), [(id, 0.5)].into()));
+        assert_eq!(go_on(&mut known, 4), (40, Some((20, 700_000))), "0.5 of 10 per second: 50 ms");
     }
 
     #[test]
