@@ -119,6 +119,9 @@ impl Pool {
     pub(crate) fn take_over(self: &Rc<Self>, before: &Pool) {
         *before.successor.borrow_mut() = Some(self.clone());
         self.connections.take_over(&before.connections);
+        if let (Some(probes), Some(before)) = (&self.probes, &before.probes) {
+            probes.take_over(before);
+        }
         let stays = self.balancer.addresses.iter().zip(&before.balancer.addresses);
         let known = self.has_ingress.iter().zip(&before.has_ingress);
         for ((now, then), (has, had)) in stays.zip(known) {
@@ -141,7 +144,6 @@ impl Pool {
             }
         }
         flight.bring(chip);
-        flight.let_in();
         if !is_failure(status) {
             return Ending::Success;
         }
@@ -305,7 +307,7 @@ impl Egress {
             };
             pool.has_ingress[backend].set(true);
             flight.bring(headers::chip(response.headers()));
-            flight.end(match rejected {
+            flight.end_unanswered(match rejected {
                 Rejected::Deadline { .. } => Ending::TooLate,
                 Rejected::Full | Rejected::Queue => Ending::Rejected,
             });
@@ -407,7 +409,8 @@ impl Egress {
         if failed == Failed::Timeout {
             self.tally.timeouts.one_more();
         }
-        flight.end(if failed.spares_backend() { Ending::Abandoned } else { Ending::Failure });
+        let ending = if failed.spares_backend() { Ending::Abandoned } else { Ending::Failure };
+        flight.end_unanswered(ending);
     }
 
     /// What a response says of its backend, and what it counts as when it ends.

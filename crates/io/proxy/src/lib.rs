@@ -89,5 +89,5 @@ pub use run::{Handle, Proxy, ProxyError};
 pub use socket::{Socket, SocketError, ask, drain, release, reload};
 pub use status::{
     BackendStatus, ClientStatus, EgressStatus, IngressStatus, LogStatus, PoolStatus, RequestStatus,
-    Status, WaitStatus,
+    QueueStatus, Status,
 };

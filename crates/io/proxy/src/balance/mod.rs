@@ -202,9 +202,9 @@ impl Balancer {
     }
 
     /// Counts a request on this backend, which has just been left or says that it has room, until the flight ends:
-    /// whatever its chips are. None where it has no weight by now.
+    /// whatever its chips are. None where it is full or ejected, or has no weight by now.
     pub(crate) fn pick_left(self: &Rc<Self>, backend: usize) -> Option<Flight> {
-        self.pick_this(backend, |_, _| true)
+        self.pick_this(backend, |policy, now| !policy.is_closed(backend, now))
     }
 
     fn pick_this(
@@ -256,6 +256,16 @@ impl Balancer {
         self.state.borrow().policy.probing()
     }
 
+    /// Whether a backend gets anything.
+    pub(crate) fn has_weight(&self, backend: usize) -> bool {
+        self.state.borrow().weights.get(backend).is_some_and(|weight| *weight > 0)
+    }
+
+    /// Whether a backend tells its load, or not; says whether that is news.
+    pub(crate) fn tells_load(&self, backend: usize, tells: bool) -> bool {
+        self.members.tells_load(self.addresses[backend], tells)
+    }
+
     /// Appends whom it has asked beside a request.
     pub(crate) fn probe_targets(&self, key: Option<u64>, targets: &mut Vec<usize>) {
         let mut state = self.state.borrow_mut();
@@ -290,19 +300,20 @@ impl Balancer {
         }
     }
 
-    fn finished(&self, backend: usize, left_room: bool, finish: impl FnOnce(Nanos) -> Finish) {
+    fn finished(&self, backend: usize, leaves_room: bool, finish: impl FnOnce(Nanos) -> Finish) {
         let now = self.clock.now();
         let finish = finish(now);
-        if let (true, Some(waiting)) = (left_room, &self.waiting) {
-            // One that fails fast is not where the next should go.
-            let is_well = finish.ending != Ending::Failure;
-            waiting.ended(is_well.then_some(backend), finish.latency);
-        }
         self.tally.backends[backend].finished(&finish);
         // Only a panic inside the policy could have left it borrowed, and then nothing is to be counted on.
         if let Ok(mut state) = self.state.try_borrow_mut() {
             state.hear();
             state.note(Event { backend, at: now, change: Change::Finished(finish) });
+        }
+        // Last: the one that is called, maybe on another thread, must find this one gone.
+        if let (true, Some(waiting)) = (leaves_room, &self.waiting) {
+            // One that fails fast is not where the next should go.
+            let is_well = finish.ending != Ending::Failure;
+            waiting.ended(is_well.then_some(backend), finish.latency);
         }
     }
 
@@ -368,4 +379,4 @@ fn sticky(pool: &Pool, roll: &Roll) -> Option<Sticky> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
