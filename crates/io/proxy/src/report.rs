@@ -7,8 +7,8 @@ use crate::balance::{BackendState, Roll};
 use crate::config;
 use crate::shared::{Core, Shared, SharedEgress, SharedIngress, SharedPool};
 use crate::status::{
-    BackendStatus, ClientStatus, EgressStatus, IngressStatus, LogStatus, PoolStatus, RequestStatus,
-    QueueStatus, Status,
+    BackendStatus, ClientStatus, EgressStatus, IngressStatus, LogStatus, PoolStatus, QueueStatus,
+    RequestStatus, Status,
 };
 use crate::tally::{BackendTally, EntryTally, PoolTally};
 

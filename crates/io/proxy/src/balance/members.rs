@@ -267,7 +267,8 @@ mod tests {
     fn one_that_tells_no_load_is_news_once() {
         let members = Members::new(&[backend("a", 1, 1)]);
         let address = members.read().0.addresses()[0];
-        let told = [true, false, false, true, false].map(|tells| members.tells_load(address, tells));
+        let told =
+            [true, false, false, true, false].map(|tells| members.tells_load(address, tells));
         assert_eq!(told, [false, true, false, true, true]);
     }
 
