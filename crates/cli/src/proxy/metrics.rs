@@ -202,30 +202,30 @@ fn retries(page: &mut Page, status: &Status) {
         let labels = [("entry", entry), ("pool", pool.name.as_str()), ("policy", policy)];
         page.sample(&labels, pool.ineligible as f64);
     }
-    let waiting = || pools().filter_map(|(entry, pool)| Some((entry, pool, pool.wait?)));
+    let queues = || pools().filter_map(|(entry, pool)| Some((entry, pool, pool.queue?)));
     page.family(
-        "plimsoll_proxy_waiting",
+        "plimsoll_proxy_queue_length",
         Kind::Gauge,
-        "Requests that wait for room at a backend, in pools with refusals.wait.",
+        "Requests that wait for room at a backend, in pools with refusals.queue.",
     );
-    for (entry, pool, wait) in waiting() {
-        page.sample(&[("entry", entry), ("pool", pool.name.as_str())], wait.now as f64);
+    for (entry, pool, queue) in queues() {
+        page.sample(&[("entry", entry), ("pool", pool.name.as_str())], queue.now as f64);
     }
     page.family(
-        "plimsoll_proxy_waits_total",
+        "plimsoll_proxy_queue_entered_total",
         Kind::Counter,
         "Requests that began to wait for room.",
     );
-    for (entry, pool, wait) in waiting() {
-        page.sample(&[("entry", entry), ("pool", pool.name.as_str())], wait.begun as f64);
+    for (entry, pool, queue) in queues() {
+        page.sample(&[("entry", entry), ("pool", pool.name.as_str())], queue.total as f64);
     }
     page.family(
-        "plimsoll_proxy_waits_in_vain_total",
+        "plimsoll_proxy_queue_failures_total",
         Kind::Counter,
         "Requests that had waited for room and were refused in the end, or whose clients left while they waited.",
     );
-    for (entry, pool, wait) in waiting() {
-        for (why, count) in [("given_up", wait.given_up), ("client_left", wait.left)] {
+    for (entry, pool, queue) in queues() {
+        for (why, count) in [("refused", queue.refused), ("client_left", queue.client_left)] {
             let labels = [("entry", entry), ("pool", pool.name.as_str()), ("reason", why)];
             page.sample(&labels, count as f64);
         }

@@ -14,7 +14,7 @@
 /* What tells young flows from old ones: `Ages` of crates/logic/feedback, by which the loader sets them. */
 volatile const __u32 aging_ms = 10;
 volatile const __u32 old_ms = 20;
-volatile const __u32 heavy = 32;
+volatile const __u16 heavy = 32; /* as wide as what is counted */
 
 enum age { AGE_YOUNG, AGE_AGING, AGE_OLD };
 

@@ -44,8 +44,8 @@ mod turn;
 mod whereto;
 
 pub use agent::{
-    AGENT_COUNTS, Agent, AgentConfig, AgentMaps, AgentStatus, AgentVip, AgentVipStatus, CpuLoad,
-    CpuMeter, NotServer, agent_dir, agent_status, detach_agent,
+    AGENT_COUNTS, Agent, AgentConfig, AgentStatus, AgentVip, AgentVipStatus, CpuLoad, CpuMeter,
+    NotServer, agent_dir, agent_status, detach_agent,
 };
 pub use balancer::rotation::rotate;
 pub use balancer::{Balancer, Pending};
@@ -54,17 +54,23 @@ pub use config::{
     Uplink, UplinkMode, Vip,
 };
 pub use error::L4Error;
-pub use fill::{Candidate, MAGLEV_PLACES, maglev};
 pub use keys::Keys;
 pub use layout::{Mac, MemberState};
-pub use maps::{MAPS, Maps, MemberCount, Meta, read_meta};
 pub use notes::SetBy;
-pub use program::{Program, Ran, detach, prepare, tick_ms_q20};
+pub use program::{detach, prepare, tick_ms_q20};
 pub use reason::REASONS;
 pub use replies::{Prefix, Watch, Why};
 pub use status::{
     BackendStatus, RepliesBy, RepliesStatus, Status, VipStatus, WeightsStatus, status,
 };
 pub use steer::{Reading, ServerReading, Told};
-pub use tables::{mac_bits, vip_bits};
 pub use whereto::{Answer, Question, ask};
+
+/// What experiments and tests look at and put in the place of the balancer's own: no part of the interface.
+#[doc(hidden)]
+pub mod lab {
+    pub use crate::fill::{Candidate, MAGLEV_PLACES, maglev};
+    pub use crate::maps::{MAPS, Maps, MemberCount, read_meta};
+    pub use crate::program::Ran;
+    pub use crate::tables::{mac_bits, vip_bits};
+}

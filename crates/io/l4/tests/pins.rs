@@ -9,9 +9,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use aya::maps::{Array, Map, MapData};
-use plimsoll_l4::{
-    AttachMode, Balancer, L4Error, Limits, Pending, Policy, Question, ask, read_meta, status,
-};
+use plimsoll_l4::lab::read_meta;
+use plimsoll_l4::{AttachMode, Balancer, L4Error, Limits, Pending, Policy, Question, ask, status};
 use rig::service::{Connection, Service, all_stay};
 use rig::{keys, privileged};
 

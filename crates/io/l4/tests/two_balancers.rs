@@ -5,7 +5,8 @@
 
 mod rig;
 
-use plimsoll_l4::{Balancer, Candidate, L4Config, Policy};
+use plimsoll_l4::lab::Candidate;
+use plimsoll_l4::{Balancer, L4Config, Policy};
 use plimsoll_l4bench::{Chain, Load, ifindex};
 use rig::second::{By, Second, route};
 use rig::service::{Connection, Service};

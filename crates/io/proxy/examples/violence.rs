@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     let saw = verdict.saw;
     println!(
         "{} requests of clients: {} answered, {} refused or failed, {} broken off, {} given up, {} lost\n\
-         {} requests at backends, {} reloads",
+         {} requests at backends, {} reloads; some waited for room: {}",
         saw.requests,
         saw.answered,
         saw.failed,
@@ -31,14 +31,15 @@ fn main() -> ExitCode {
         saw.left,
         saw.lost,
         verdict.served,
-        verdict.reloads
+        verdict.reloads,
+        verdict.waited
     );
     let faults = verdict.faults();
     faults.iter().for_each(|fault| println!("FAULT: {fault}"));
     match faults.is_empty() {
         true => {
             println!(
-                "in flight at the end: 0; served twice: none; lost: none; another's response: none"
+                "in flight and waiting at the end: 0; served twice: none; lost: none; another's response: none"
             );
             ExitCode::SUCCESS
         }

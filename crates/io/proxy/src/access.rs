@@ -280,6 +280,11 @@ impl Record {
         }
     }
 
+    /// It is nobody's request, and not logged.
+    pub(crate) fn forget(&self) {
+        self.0.take();
+    }
+
     /// It is over.
     pub(crate) fn end(&self) {
         if let Some(mut pending) = self.0.borrow_mut().take() {

@@ -11,13 +11,11 @@
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
 
-use plimsoll_model::Nanos;
-
-/// Time used of the time that there was, in any unit.
+/// What a group has used so far, and may use now.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Used {
-    pub(crate) busy: f64,
-    pub(crate) all: f64,
+pub(crate) struct Reading {
+    pub(crate) busy_us: f64,
+    pub(crate) cores: f64,
 }
 
 /// The files that tell of one group.
@@ -51,8 +49,8 @@ impl CpuGroup {
         Some(CpuGroup::V1 { usage, quota: with("cpu.cfs_quota_us", "cpu") })
     }
 
-    /// What it had used by now, of what there was; nothing where it cannot be read any more.
-    pub(crate) fn used(&self, now: Nanos) -> Option<Used> {
+    /// Nothing where it cannot be read any more.
+    pub(crate) fn read(&self) -> Option<Reading> {
         let (busy_us, cores) = match self {
             CpuGroup::V2(dir) => {
                 let max = read_to_string(dir.join("cpu.max")).unwrap_or_default();
@@ -67,7 +65,7 @@ impl CpuGroup {
                 (ns / 1e3, cores(quota.as_deref(), period.as_deref()))
             }
         };
-        Some(Used { busy: busy_us, all: now.0 as f64 / 1e3 * cores })
+        Some(Reading { busy_us, cores })
     }
 }
 
@@ -83,8 +81,14 @@ fn cores(quota: Option<&str>, period: Option<&str>) -> f64 {
     };
     match number(quota).zip(number(period)) {
         Some((quota, period)) => quota / period,
-        None => std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64),
+        None => read_to_string("/proc/stat").map_or(1.0, |stat| cpus(&stat) as f64),
     }
+}
+
+/// The machine's, by its lines `cpuN`: those that this process may use can be fewer.
+fn cpus(stat: &str) -> usize {
+    let numbers = stat.lines().filter_map(|line| line.strip_prefix("cpu"));
+    numbers.filter(|number| number.starts_with(|c: char| c.is_ascii_digit())).count().max(1)
 }
 
 /// Where this group of a version 1 hierarchy is in that of another controller.
@@ -107,15 +111,27 @@ mod tests {
 
     use super::*;
 
-    const SECOND: Nanos = Nanos(1_000_000_000);
-
-    fn used(group: &CpuGroup) -> (f64, f64) {
-        let Used { busy, all } = group.used(SECOND).expect("a reading");
-        (busy, all)
+    fn read(group: &CpuGroup) -> (f64, f64) {
+        let Reading { busy_us, cores } = group.read().expect("a reading");
+        (busy_us, cores)
     }
 
-    fn machine_us() -> f64 {
-        1e6 * std::thread::available_parallelism().unwrap().get() as f64
+    fn machine() -> f64 {
+        cpus(&read_to_string("/proc/stat").unwrap()) as f64
+    }
+
+    #[test]
+    fn a_machine_has_its_cpus_whatever_this_process_may_use() {
+        let stat = "cpu  1 2 3\ncpu0 1 2 3\ncpu1 0 0 0\ncpu10 0 0 0\nintr 5\ncpufreq 1\n";
+        assert_eq!((cpus(stat), cpus("")), (3, 1));
+        let group = std::thread::spawn(|| {
+            let mut one = rustix::thread::CpuSet::new();
+            let may = rustix::thread::sched_getaffinity(None).unwrap();
+            one.set((0..1_024).find(|cpu| may.is_set(*cpu)).unwrap());
+            rustix::thread::sched_setaffinity(None, &one).unwrap();
+            cores(None, None)
+        });
+        assert_eq!(group.join().unwrap(), machine());
     }
 
     #[test]
@@ -126,13 +142,13 @@ mod tests {
         write(dir.join("cpu.stat"), "usage_usec 250000\nuser_usec 1\n").unwrap();
         let group = CpuGroup::find(dir, "").unwrap();
         assert_eq!(group, CpuGroup::V2(dir.to_owned()));
-        assert_eq!(used(&group), (250_000.0, machine_us()), "the root has no cpu.max");
+        assert_eq!(read(&group), (250_000.0, machine()), "the root has no cpu.max");
         write(dir.join("cpu.max"), "50000 100000\n").unwrap();
-        assert_eq!(used(&group), (250_000.0, 500_000.0));
+        assert_eq!(read(&group), (250_000.0, 0.5));
         write(dir.join("cpu.max"), "max 100000\n").unwrap();
-        assert_eq!(used(&group), (250_000.0, machine_us()));
+        assert_eq!(read(&group), (250_000.0, machine()));
         write(dir.join("cpu.stat"), "x 1\n").unwrap();
-        assert_eq!(group.used(SECOND), None);
+        assert_eq!(group.read(), None);
     }
 
     #[test]
@@ -162,14 +178,14 @@ mod tests {
         for dir in ["cpu/shop", "cpuacct/shop", "other/shop"] {
             assert_eq!(find(dir), Some(apart.clone()), "{dir}");
         }
-        assert_eq!(used(&apart), (150_000.0, 200_000.0));
+        assert_eq!(read(&apart), (150_000.0, 0.2));
         let both = find("both/shop").unwrap();
-        assert_eq!(used(&both), (150_000.0, 200_000.0));
+        assert_eq!(read(&both), (150_000.0, 0.2));
         assert_eq!(find("cpu/alone"), None, "a quota says nothing of what was used");
         write(at("both/shop").join("cpu.cfs_quota_us"), "-1\n").unwrap();
-        assert_eq!(used(&both), (150_000.0, machine_us()), "no quota");
+        assert_eq!(read(&both), (150_000.0, machine()), "no quota");
         std::fs::remove_dir_all(at("cpu/shop")).unwrap();
-        assert_eq!(used(&find("cpuacct/shop").unwrap()), (150_000.0, machine_us()));
+        assert_eq!(read(&find("cpuacct/shop").unwrap()), (150_000.0, machine()));
     }
 
     /// A control group of the test's own; gone with it.
@@ -239,7 +255,7 @@ mod tests {
             Err(why) => return eprintln!("skipped: no control group can be made here: {why}"),
         };
         let found = CpuGroup::find(&group.0[0], &mounts).expect("the kernel counts it");
-        assert_eq!(used(&found).1, 500_000.0, "half a core");
+        assert_eq!(read(&found).1, 0.5, "half a core");
         let enter = r#"for dir in "$@"; do echo $$ > "$dir/cgroup.procs" || exit 9; done; while :; do :; done"#;
         let mut burns = std::process::Command::new("sh")
             .args(["-c", enter, "sh"])
@@ -248,10 +264,10 @@ mod tests {
             .expect("sh");
         let began = std::time::Instant::now();
         // 0.2 s of half a core come soon, however busy the machine is.
-        while used(&found).0 < 200_000.0 && began.elapsed().as_secs() < 30 {
+        while read(&found).0 < 200_000.0 && began.elapsed().as_secs() < 30 {
             std::thread::sleep(std::time::Duration::from_millis(50));
         }
-        let (busy_us, _) = used(&found);
+        let (busy_us, _) = read(&found);
         burns.kill().expect("killed");
         burns.wait().expect("reaped");
         assert!(busy_us >= 200_000.0, "{busy_us} us in {:?}", began.elapsed());

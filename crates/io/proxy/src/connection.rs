@@ -82,12 +82,17 @@ async fn serve_awake<H: Handler>(
         // A part of a head is hyper's already.
         let mut may_park = !parked.stream.stream().has_unread();
         let came = parked.wait(&open, idle, quick.scratch()).await;
-        if std::mem::take(&mut is_first) {
+        if is_first {
             let foreign = match &came {
                 Came::Nothing => None,
                 Came::Bytes(bytes) => doorstep::foreign(bytes.filled()),
-                Came::Something => doorstep::foreign_unread(&parked.stream).await,
+                Came::Something => match doorstep::foreign_unread(&parked.stream).await {
+                    Poll::Ready(foreign) => foreign,
+                    Poll::Pending if open.stop.is_stopping() => None,
+                    Poll::Pending => continue,
+                },
             };
+            is_first = false;
             if let Some(foreign) = foreign {
                 return doorstep::turn_away(&*quick, &sender, &mut parked.stream, foreign).await;
             }

@@ -47,23 +47,19 @@ pub(crate) fn foreign(first: &[u8]) -> Option<Foreign> {
     }
 }
 
-/// The same of what has come and was not read yet.
-pub(crate) async fn foreign_unread(stream: &Lingering<Wire>) -> Option<Foreign> {
+/// The same of what has come and was not read yet; pending where nothing has: readiness may be said of a socket in vain.
+pub(crate) async fn foreign_unread(stream: &Lingering<Wire>) -> Poll<Option<Foreign>> {
     let unread = stream.stream().unread_bytes();
     if !unread.is_empty() {
         // It came in one piece with an announcement.
-        return foreign(unread);
+        return Poll::Ready(foreign(unread));
     }
     let mut bytes = [0; 4];
     let peeked = poll_fn(|cx| {
         let mut buffer = tokio::io::ReadBuf::new(&mut bytes);
-        Poll::Ready(match stream.stream().stream.poll_peek(cx, &mut buffer) {
-            Poll::Ready(Ok(count)) => count,
-            _ => 0,
-        })
+        Poll::Ready(stream.stream().stream.poll_peek(cx, &mut buffer))
     });
-    let count = peeked.await;
-    foreign(&bytes[..count])
+    peeked.await.map(|count| foreign(&bytes[..count.unwrap_or(0)]))
 }
 
 /// Says that it is not spoken here.

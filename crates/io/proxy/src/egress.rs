@@ -119,6 +119,9 @@ impl Pool {
     pub(crate) fn take_over(self: &Rc<Self>, before: &Pool) {
         *before.successor.borrow_mut() = Some(self.clone());
         self.connections.take_over(&before.connections);
+        if let (Some(probes), Some(before)) = (&self.probes, &before.probes) {
+            probes.take_over(before);
+        }
         let stays = self.balancer.addresses.iter().zip(&before.balancer.addresses);
         let known = self.has_ingress.iter().zip(&before.has_ingress);
         for ((now, then), (has, had)) in stays.zip(known) {
@@ -141,12 +144,33 @@ impl Pool {
             }
         }
         flight.bring(chip);
-        flight.let_in();
         if !is_failure(status) {
             return Ending::Success;
         }
         self.balancer.tally.backends[flight.backend()].answered_badly.one_more();
         Ending::Failure
+    }
+
+    /// An ingress has refused it.
+    fn refused(&self, mut flight: Flight, rejected: Rejected, chip: Option<bool>) {
+        self.has_ingress[flight.backend()].set(true);
+        flight.bring(chip);
+        flight.end_unanswered(match rejected {
+            Rejected::Deadline { .. } => Ending::TooLate,
+            Rejected::Full | Rejected::Queue => Ending::Rejected,
+        });
+    }
+
+    /// No backend is left to try.
+    fn nowhere(&self, tried: &Tried) -> Response<Body> {
+        if let Some(rejected) = tried.rejected {
+            return rejected_response(rejected);
+        }
+        if tried.unreachable > 0 {
+            return Problem::NoConnection.response();
+        }
+        self.balancer.tally.without_backend.one_more();
+        Problem::NoBackend.response()
     }
 
     /// Whether a backend has shown that an ingress is before it.
@@ -251,7 +275,7 @@ impl Egress {
                 let may_wait = is_refused && (tried.unreachable == 0 || tried.refusals > 0);
                 if !may_wait || !Box::pin(patience.wait(forward.deadline())).await {
                     patience.give_up();
-                    return self.nowhere(&pool, &tried);
+                    return pool.nowhere(&tried);
                 }
                 tried.forget();
                 pool = pool.newest();
@@ -286,29 +310,17 @@ impl Egress {
                 _ => None,
             };
             let Some(rejected) = rejected else {
-                let guard = self.answered(&pool, flight, live, &response);
+                let chip = headers::chip(response.headers());
+                let ending = pool.answered(&mut flight, chip, response.status());
                 // One that could not serve is none to stay with.
                 let is_new = named != Some(backend) && !is_failure(response.status());
                 if let (true, Some(sticky)) = (is_new, &pool.balancer.sticky) {
                     sticky.note(response.headers_mut(), backend);
                 }
-                let is_upgrade = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-                return match upgrade {
-                    Some(upgrade) if is_upgrade => {
-                        upgrade::tunnel(response, upgrade, guard, lease, client)
-                    }
-                    _ => {
-                        let (body, idle) = (forward.source(), self.timeouts.idle);
-                        Passage::response(response, body, guard, lease, (client, idle))
-                    }
-                };
+                let guard = Guard::Flight(flight, ending, live);
+                return self.respond(client, &forward, upgrade, (response, lease), guard);
             };
-            pool.has_ingress[backend].set(true);
-            flight.bring(headers::chip(response.headers()));
-            flight.end(match rejected {
-                Rejected::Deadline { .. } => Ending::TooLate,
-                Rejected::Full | Rejected::Queue => Ending::Rejected,
-            });
+            pool.refused(flight, rejected, headers::chip(response.headers()));
             if forward.is_sent() {
                 // What is not drained in time is dropped, and closed.
                 let drained = drain(response.into_body(), lease);
@@ -345,29 +357,29 @@ impl Egress {
         let kept = self.limits.body_kept_for_retries;
         let mut forward = Forward::new(&client.open.alarm, request, kept, self.timeouts);
         match forward.send(&connections, (0, None), || true).await {
-            Ok((response, lease)) => match upgrade {
-                Some(upgrade) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                    upgrade::tunnel(response, upgrade, Guard::Captured, lease, client)
-                }
-                _ => {
-                    let source = forward.source();
-                    Passage::response(response, source, Guard::Captured, lease, (client, idle))
-                }
-            },
+            Ok(sent) => self.respond(client, &forward, upgrade, sent, Guard::Captured),
             Err(failed) => failed.problem().response(),
         }
     }
 
-    /// No backend is left to try.
-    fn nowhere(&self, pool: &Pool, tried: &Tried) -> Response<Body> {
-        if let Some(rejected) = tried.rejected {
-            return rejected_response(rejected);
+    /// A backend's response goes on to the client, and what comes after it, where both go on with another protocol.
+    fn respond(
+        &self,
+        client: &Client,
+        forward: &Forward,
+        upgrade: Option<OnUpgrade>,
+        (response, lease): (Response<Incoming>, Lease),
+        guard: Guard,
+    ) -> Response<Body> {
+        match upgrade {
+            Some(upgrade) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                upgrade::tunnel(response, upgrade, guard, lease, client)
+            }
+            _ => {
+                let idle = self.timeouts.idle;
+                Passage::response(response, forward.source(), guard, lease, (client, idle))
+            }
         }
-        if tried.unreachable > 0 {
-            return Problem::NoConnection.response();
-        }
-        pool.balancer.tally.without_backend.one_more();
-        Problem::NoBackend.response()
     }
 
     /// Says to an ingress how much time and how many tries the request has left.
@@ -378,25 +390,19 @@ impl Egress {
         forward: &mut Forward,
         (tried, patience): (&Tried, &Patience<'_>),
     ) {
-        let left = match pool.has_ingress[backend].get() {
-            true => {
-                let left = forward.deadline().saturating_duration_since(Instant::now());
-                u64::try_from(left.min(self.timeouts.request).as_millis()).ok()
-            }
-            false => None,
-        };
+        let left = forward.deadline().saturating_duration_since(Instant::now());
         let headers = forward.headers();
-        match left {
-            Some(left) => {
-                let tries = match patience.has_one_try() {
-                    true => 0,
-                    false => pool.balancer.tries_left(tried.refusals),
-                };
-                headers.insert(headers::DEADLINE, HeaderValue::from(left));
-                headers.insert(headers::TRY, headers::number(tries));
-            }
-            None if tried.count > 0 => headers::remove_ours(headers),
-            None => {}
+        if pool.has_ingress(backend) {
+            let left =
+                u64::try_from(left.min(self.timeouts.request).as_millis()).unwrap_or(u64::MAX);
+            let tries = match patience.has_one_try() {
+                true => 0,
+                false => pool.balancer.tries_left(tried.refusals),
+            };
+            headers.insert(headers::DEADLINE, HeaderValue::from(left));
+            headers.insert(headers::TRY, headers::number(tries));
+        } else if tried.count > 0 {
+            headers::remove_ours(headers);
         }
     }
 
@@ -407,22 +413,11 @@ impl Egress {
         if failed == Failed::Timeout {
             self.tally.timeouts.one_more();
         }
-        flight.end(if failed.spares_backend() { Ending::Abandoned } else { Ending::Failure });
-    }
-
-    /// What a response says of its backend, and what it counts as when it ends.
-    fn answered(
-        &self,
-        pool: &Pool,
-        mut flight: Flight,
-        live: Live,
-        response: &Response<Incoming>,
-    ) -> Guard {
-        let chip = headers::chip(response.headers());
-        let ending = pool.answered(&mut flight, chip, response.status());
-        Guard::Flight(flight, ending, live)
+        let ending = if failed.spares_backend() { Ending::Abandoned } else { Ending::Failure };
+        flight.end_unanswered(ending);
     }
 }
+
 impl Handler for Egress {
     async fn handle(
         self: Rc<Self>,

@@ -194,7 +194,8 @@ impl Handler for Ingress {
         client: Client,
         mut request: Request<Incoming>,
     ) -> Response<Body> {
-        if load::is_asked(request.headers()) && self.trusts(client.address()) {
+        if load::is_asked(&request) && self.trusts(client.address()) {
+            client.open.record.forget();
             return self.tell_load();
         }
         self.tally.requests.one_more();

@@ -88,6 +88,6 @@ pub use listen::ListenError;
 pub use run::{Handle, Proxy, ProxyError};
 pub use socket::{Socket, SocketError, ask, drain, release, reload};
 pub use status::{
-    BackendStatus, ClientStatus, EgressStatus, IngressStatus, LogStatus, PoolStatus, RequestStatus,
-    Status, WaitStatus,
+    BackendStatus, ClientStatus, EgressStatus, IngressStatus, LogStatus, PoolStatus, QueueStatus,
+    RequestStatus, Status,
 };

@@ -7,12 +7,12 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use hyper::HeaderMap;
 use hyper::header::HeaderValue;
+use hyper::{Method, Request};
 use plimsoll_model::Nanos;
 use plimsoll_policy::ServerLoad;
 
-use crate::cgroup::Used;
+use crate::cgroup::Reading;
 use crate::config::Cpu;
 use crate::headers;
 
@@ -58,6 +58,13 @@ impl LoadMeter {
     }
 }
 
+/// CPU time used of what there was, since any instant and in any unit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Used {
+    busy: f64,
+    all: f64,
+}
+
 /// Reads how busy a CPU is when it is asked.
 struct CpuMeter {
     of: Cpu,
@@ -72,7 +79,7 @@ impl CpuMeter {
         if self.last.is_some_and(|(then, _)| now.since(then) < CPU_WINDOW) {
             return self.busy;
         }
-        let used = self.of.used(now)?;
+        let used = self.of.used(now, self.last)?;
         if let Some((_, before)) = self.last.replace((now, used)) {
             let all = used.all - before.all;
             self.busy =
@@ -83,10 +90,18 @@ impl CpuMeter {
 }
 
 impl Cpu {
-    fn used(&self, now: Nanos) -> Option<Used> {
+    /// What was used by now, and `last` by then.
+    fn used(&self, now: Nanos, last: Option<(Nanos, Used)>) -> Option<Used> {
         match self {
             Cpu::Machine => of_machine(&std::fs::read_to_string("/proc/stat").ok()?),
-            Cpu::Group(group) => group.used(now),
+            Cpu::Group(group) => {
+                let Reading { busy_us, cores } = group.read()?;
+                // By the cores of now: what it might use before its quota changed is past.
+                let all = last.map_or(0.0, |(then, before)| {
+                    before.all + now.since(then).as_secs_f64() * 1e6 * cores
+                });
+                Some(Used { busy: busy_us, all })
+            }
         }
     }
 }
@@ -124,9 +139,11 @@ pub(crate) fn parse(value: &[u8]) -> Option<ServerLoad> {
     Some(ServerLoad { in_flight, latency_us, cpu: number("cpu").map(|cpu| cpu.min(1.0)) })
 }
 
-/// Whether a request asks for the load.
-pub(crate) fn is_asked(headers: &HeaderMap) -> bool {
-    headers.contains_key(headers::PROBE)
+/// Whether a request asks for the load. Its header alone does not: any client's request may bring that.
+pub(crate) fn is_asked<B>(request: &Request<B>) -> bool {
+    request.method() == Method::OPTIONS
+        && request.uri().path() == "*"
+        && request.headers().contains_key(headers::PROBE)
 }
 
 #[cfg(test)]
@@ -184,5 +201,11 @@ mod tests {
         put(9_000_000);
         assert_eq!(meter.look(at(1_100)), Some(0.25));
         assert_eq!(meter.look(at(2_000)), Some(1.0), "never more than there is");
+        std::fs::write(dir.path().join("cpu.max"), "50000 100000").unwrap();
+        put(9_250_000);
+        assert_eq!(meter.look(at(3_000)), Some(0.5), "half of its new quota");
+        std::fs::write(dir.path().join("cpu.max"), "400000 100000").unwrap();
+        put(10_250_000);
+        assert_eq!(meter.look(at(4_000)), Some(0.25), "a quarter of its new quota");
     }
 }

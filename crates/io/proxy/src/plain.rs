@@ -8,9 +8,11 @@ use std::net::IpAddr;
 use std::time::SystemTime;
 
 use httparse::{Header, Status};
+use hyper::StatusCode;
 use hyper::header::HeaderValue;
 use plimsoll_policy::RequestView;
 
+use crate::answer::is_failure;
 use crate::headers::{OURS, Rejected};
 use crate::request::is_host_byte;
 use crate::sticky::{self, Sticky};
@@ -165,7 +167,7 @@ impl RequestView for View<'_, '_, '_> {
 /// The head of a plain response of HTTP/1.1.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Response {
-    pub(crate) status: u16,
+    pub(crate) status: StatusCode,
     /// Where its body begins.
     pub(crate) end: usize,
     /// How long its body is.
@@ -195,18 +197,19 @@ impl Response {
         if end > most {
             return None;
         }
-        let (status, reason) = (parsed.code?, parsed.reason?);
-        let has_none = matches!(status, 204 | 304);
-        if parsed.version != Some(1) || status < 200 || status == 204 && to_head {
+        let (status, reason) = (StatusCode::from_u16(parsed.code?).ok()?, parsed.reason?);
+        let is_204 = status == StatusCode::NO_CONTENT;
+        let has_none = is_204 || status == StatusCode::NOT_MODIFIED;
+        if parsed.version != Some(1) || status.is_informational() || is_204 && to_head {
             return None;
         }
-        let _ = write!(out, "HTTP/1.1 {status} {reason}\r\n");
+        let _ = write!(out, "HTTP/1.1 {} {reason}\r\n", status.as_str());
         let mut response = Response { status, end, length: 0, chip: None, closes: false };
         let (mut length, mut has_date) = (None, false);
         for header in parsed.headers.iter() {
             let Header { name, value } = header;
             match Kind::of(name) {
-                Kind::Length if length.is_none() && status != 204 => {
+                Kind::Length if length.is_none() && !is_204 => {
                     length = Some(number(value)? as u64);
                     write_header(header, out);
                 }
@@ -236,7 +239,7 @@ impl Response {
             let _ = write!(out, "date: {now}\r\n");
         }
         // One that could not serve is none to stay with.
-        if let Some(set) = set_cookie.filter(|_| status < 500 && status != 429) {
+        if let Some(set) = set_cookie.filter(|_| !is_failure(status)) {
             sticky::write_set(set, out);
         }
         if closes {
@@ -405,7 +408,8 @@ mod tests {
         let (response, head) = passed(text, false).unwrap();
         assert_eq!(head, "HTTP/1.1 200 Fine\r\nDate: x\r\nContent-Length: 4\r\n\r\n");
         let end = text.len() - 4;
-        let expected = Response { status: 200, end, length: 4, chip: Some(true), closes: true };
+        let status = StatusCode::OK;
+        let expected = Response { status, end, length: 4, chip: Some(true), closes: true };
         assert_eq!(response, expected);
         let (response, head) = passed("HTTP/1.1 304 \r\ncontent-length: 9\r\n\r\n", false).unwrap();
         assert!(response.length == 0 && head.contains("content-length: 9\r\ndate: "), "{head}");

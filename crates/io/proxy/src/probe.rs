@@ -11,7 +11,7 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use httparse::Status;
-use plimsoll_policy::{PolicyKind, Probing, ServerLoad};
+use plimsoll_policy::{Probing, ServerLoad};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
@@ -42,6 +42,8 @@ pub(crate) struct Probes {
     /// News that is older is worth nothing.
     age: Duration,
     is_beside: bool,
+    /// Others ask on where these did.
+    is_succeeded: Cell<bool>,
     backends: Vec<Asked>,
     targets: RefCell<Vec<usize>>,
 }
@@ -51,6 +53,19 @@ pub(crate) struct Probes {
 struct Asked {
     waiting: Cell<u32>,
     rests_until: Cell<Option<Instant>>,
+    /// It answers, but does not tell its load.
+    is_silent: Cell<bool>,
+}
+
+impl Asked {
+    fn rests(&self, now: Instant) -> bool {
+        self.rests_until.get().is_some_and(|until| now < until)
+    }
+
+    /// Leaves it alone until then. Several may be under way when the first does not answer: the longest rest holds.
+    fn rest_until(&self, until: Instant) {
+        self.rests_until.set(self.rests_until.get().max(Some(until)));
+    }
 }
 
 impl Probes {
@@ -60,15 +75,18 @@ impl Probes {
         balancer: &Rc<Balancer>,
         connections: &Rc<Connections>,
     ) -> Option<Rc<Self>> {
-        let is_beside = balancer.probing() == Probing::Beside;
-        if !is_beside && pool.policy != PolicyKind::CpuRandom {
-            return None;
-        }
+        let is_beside = match balancer.probing() {
+            Probing::Beside => true,
+            Probing::Periodic => false,
+            // A configuration with the latter is refused.
+            Probing::Never | Probing::Before => return None,
+        };
         let probes = Rc::new(Probes {
             balancer: balancer.clone(),
             connections: connections.clone(),
             age: Duration::from_millis(pool.settings.load_age_ms),
             is_beside,
+            is_succeeded: Cell::new(false),
             backends: balancer.addresses.iter().map(|_| Asked::default()).collect(),
             targets: RefCell::default(),
         });
@@ -78,6 +96,18 @@ impl Probes {
             tokio::task::spawn_local(every(interval, Rc::downgrade(&probes)));
         }
         Some(probes)
+    }
+
+    /// Goes on where those did: what rests goes on resting.
+    pub(crate) fn take_over(&self, before: &Probes) {
+        before.is_succeeded.set(true);
+        let stays = self.balancer.addresses.iter().zip(&before.balancer.addresses);
+        for ((now, then), (asked, was)) in stays.zip(self.backends.iter().zip(&before.backends)) {
+            if now == then {
+                asked.rests_until.set(was.rests_until.get());
+                asked.is_silent.set(was.is_silent.get());
+            }
+        }
     }
 
     /// A request was picked for: asks whom the policy wants to ask beside it.
@@ -91,29 +121,35 @@ impl Probes {
 
     fn ask(self: &Rc<Self>, backend: usize) {
         let Some(asked) = self.backends.get(backend) else { return };
-        let rests = asked.rests_until.get().is_some_and(|until| Instant::now() < until);
-        if rests || asked.waiting.get() >= MOST_WAITING {
+        let is_enough = asked.waiting.get() >= MOST_WAITING || asked.rests(Instant::now());
+        if is_enough || !self.balancer.has_weight(backend) {
             return;
         }
         asked.waiting.set(asked.waiting.get() + 1);
         let probes = self.clone();
         tokio::task::spawn_local(async move {
-            let answered = timeout(probes.age, probes.exchange(backend)).await;
+            // No longer than it would rest: those that hang would else be all that is asked.
+            let answered = timeout(probes.age.min(REST), probes.exchange(backend)).await;
             let asked = &probes.backends[backend];
             asked.waiting.set(asked.waiting.get() - 1);
-            let rest = match answered {
+            match answered {
                 Ok(Ok(Some(load))) => {
+                    if asked.is_silent.take() {
+                        probes.balancer.tells_load(backend, true);
+                    }
+                    asked.rests_until.set(None);
                     probes.balancer.probed(backend, load);
-                    None
                 }
                 Ok(Ok(None)) => {
-                    let address = probes.balancer.addresses[backend];
-                    warn!(%address, "does not tell its load: is a plimsoll ingress before it that trusts this proxy?");
-                    Some(LONG_REST)
+                    asked.is_silent.set(true);
+                    asked.rest_until(Instant::now() + LONG_REST);
+                    if probes.balancer.tells_load(backend, false) {
+                        let address = probes.balancer.addresses[backend];
+                        warn!(%address, "does not tell its load: is a plimsoll ingress before it that trusts this proxy?");
+                    }
                 }
-                Ok(Err(_)) | Err(_) => Some(REST),
-            };
-            asked.rests_until.set(rest.map(|rest| Instant::now() + rest));
+                Ok(Err(_)) | Err(_) => asked.rest_until(Instant::now() + REST),
+            }
         });
     }
 
@@ -153,7 +189,7 @@ impl Probes {
 
 async fn every(interval: Duration, probes: Weak<Probes>) {
     loop {
-        let Some(all) = probes.upgrade() else { return };
+        let Some(all) = probes.upgrade().filter(|all| !all.is_succeeded.get()) else { return };
         (0..all.backends.len()).for_each(|backend| all.ask(backend));
         drop(all);
         tokio::time::sleep(interval).await;
@@ -191,6 +227,16 @@ fn read(bytes: &[u8]) -> Read {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_longest_rest_holds() {
+        let (asked, now) = (Asked::default(), Instant::now());
+        assert!(!asked.rests(now));
+        asked.rest_until(now + LONG_REST);
+        // Another that was under way times out.
+        asked.rest_until(now + REST);
+        assert!(asked.rests(now + 2 * REST) && !asked.rests(now + LONG_REST));
+    }
 
     #[test]
     fn an_answer_is_ours_or_none() {

@@ -12,7 +12,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use hyper::StatusCode;
 use plimsoll_policy::{Ending, HashKey, KeySource};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
@@ -240,8 +239,7 @@ impl Passing<'_> {
                 return Quick::Else;
             }
         };
-        let status = StatusCode::from_u16(response.status).unwrap_or_default();
-        let ending = self.pool.answered(&mut flight, response.chip, status);
+        let ending = self.pool.answered(&mut flight, response.chip, response.status);
         if rest.to_come > 0 {
             match self.relay(&mut wire, &mut rest).await {
                 Relayed::Read => {}

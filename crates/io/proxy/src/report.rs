@@ -7,8 +7,8 @@ use crate::balance::{BackendState, Roll};
 use crate::config;
 use crate::shared::{Core, Shared, SharedEgress, SharedIngress, SharedPool};
 use crate::status::{
-    BackendStatus, ClientStatus, EgressStatus, IngressStatus, LogStatus, PoolStatus, RequestStatus,
-    Status, WaitStatus,
+    BackendStatus, ClientStatus, EgressStatus, IngressStatus, LogStatus, PoolStatus, QueueStatus,
+    RequestStatus, Status,
 };
 use crate::tally::{BackendTally, EntryTally, PoolTally};
 
@@ -66,11 +66,11 @@ fn pool_status(pool: &config::Pool, shared: &SharedPool) -> PoolStatus {
         not_retried: sum(|tally| tally.not_retried.get()),
         without_backend: sum(|tally| tally.without_backend.get()),
         ineligible: sum(|tally| tally.ineligible.get()),
-        wait: pool.wait.map(|_| WaitStatus {
-            now: sum(|tally| tally.waits.now.get()),
-            begun: sum(|tally| tally.waits.begun.get()),
-            given_up: sum(|tally| tally.waits.given_up.get()),
-            left: sum(|tally| tally.waits.left.get()),
+        queue: pool.queue.map(|_| QueueStatus {
+            now: sum(|tally| tally.queue.now.get()),
+            total: sum(|tally| tally.queue.total.get()),
+            refused: sum(|tally| tally.queue.refused.get()),
+            client_left: sum(|tally| tally.queue.client_left.get()),
         }),
         trouble: shared.members.trouble(),
         backends: backends(&roll, &tallies),

@@ -200,8 +200,8 @@ fn check(config: &ProxyConfig) -> Result<(), ProxyError> {
     for pool in &config.pools {
         pool.policy.build(&pool.weights(), &pool.settings).map_err(|error| setting(&error))?;
         pool.retries.check().map_err(|error| setting(&error))?;
-        if let Some(wait) = &pool.wait {
-            wait.check().map_err(|error| setting(&error))?;
+        if let Some(queue) = &pool.queue {
+            queue.check().map_err(|error| setting(&error))?;
         }
     }
     Ok(())

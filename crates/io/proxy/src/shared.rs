@@ -86,7 +86,7 @@ impl SharedPool {
             members: members.clone(),
             logs: Logs::new(core.wake.clone()),
             // Its options were checked before.
-            waiting: config.wait.and_then(|wait| Waiting::new(&wait, core.clock).ok()),
+            waiting: config.queue.and_then(|queue| Waiting::new(&queue, core.clock).ok()),
             tallies: (0..core.threads).map(tally).collect(),
         }
     }

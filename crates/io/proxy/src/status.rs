@@ -87,7 +87,7 @@ pub struct PoolStatus {
     pub ineligible: u64,
     /// Requests that wait for room, where the pool lets them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wait: Option<WaitStatus>,
+    pub queue: Option<QueueStatus>,
     /// Why it is not known which backends it has now; those of before serve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
@@ -97,15 +97,15 @@ pub struct PoolStatus {
 
 /// Requests that wait for room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WaitStatus {
+pub struct QueueStatus {
     /// How many wait now.
     pub now: u64,
     /// How many have waited, those that do so now included.
-    pub begun: u64,
+    pub total: u64,
     /// Of these, how many were refused in the end.
-    pub given_up: u64,
+    pub refused: u64,
     /// Of these, how many clients left while they waited.
-    pub left: u64,
+    pub client_left: u64,
 }
 
 /// A backend, as one entry sees it.

@@ -116,9 +116,10 @@ impl Sticky {
 
 /// Appends the headers that set a cookie.
 pub(crate) fn write_set(set: &HeaderValue, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"set-cookie: ");
-    out.extend_from_slice(set.as_bytes());
-    out.extend_from_slice(b"\r\ncache-control: private\r\n");
+    let value = set.as_bytes();
+    for piece in [b"set-cookie: ", value, b"\r\ncache-control: ", PRIVATE.as_bytes(), b"\r\n"] {
+        out.extend_from_slice(piece);
+    }
 }
 
 fn attributes(cookie: &Cookie) -> String {

@@ -108,20 +108,20 @@ pub(crate) struct PoolTally {
     pub(crate) without_backend: Arc<Count>,
     /// Picks of a backend that was not eligible, for none was, as the policy counts them.
     pub(crate) ineligible: Arc<Count>,
-    pub(crate) waits: Arc<WaitTally>,
+    pub(crate) queue: Arc<QueueTally>,
 }
 
 /// Requests that wait for room, as one thread counts them.
 #[derive(Debug, Default)]
-pub(crate) struct WaitTally {
+pub(crate) struct QueueTally {
     /// How many wait.
     pub(crate) now: Count,
     /// How many ever began to.
-    pub(crate) begun: Count,
+    pub(crate) total: Count,
     /// Of these, how many were refused in the end.
-    pub(crate) given_up: Count,
+    pub(crate) refused: Count,
     /// Of these, how many clients left meanwhile.
-    pub(crate) left: Count,
+    pub(crate) client_left: Count,
 }
 
 impl PoolTally {

@@ -33,7 +33,7 @@ pub(crate) enum Turn {
 #[derive(Debug)]
 pub(crate) struct Waiting {
     clock: Clock,
-    max_wait: Duration,
+    timeout: Duration,
     /// How many wait. Written under the lock.
     length: AtomicUsize,
     inner: Mutex<Inner>,
@@ -81,10 +81,10 @@ impl Waiting {
     /// When an option is out of range.
     pub(crate) fn new(options: &WaitOptions, clock: Clock) -> Result<Arc<Self>, WaitOptionsError> {
         let queue = WaitQueue::new(options)?;
-        let (calls, max_wait) = (HashMap::new(), Duration::from_millis(options.max_wait_ms));
+        let (calls, timeout) = (HashMap::new(), Duration::from_millis(options.timeout_ms));
         let inner = Inner { queue, calls, last_ticket: 0, is_attended: false };
         let inner = Mutex::new(inner);
-        Ok(Arc::new(Waiting { clock, max_wait, length: AtomicUsize::new(0), inner }))
+        Ok(Arc::new(Waiting { clock, timeout, length: AtomicUsize::new(0), inner }))
     }
 
     /// Whether nobody does.
@@ -117,7 +117,7 @@ impl Waiting {
         if !self.is_empty() {
             let now = self.clock.now();
             self.with(|inner| {
-                inner.queue.ended(now, took);
+                inner.queue.ended(took);
                 inner.call_next(now, Turn::One(backend));
             });
         }
@@ -128,6 +128,14 @@ impl Waiting {
         if !self.is_empty() {
             let now = self.clock.now();
             self.with(|inner| inner.call_next(now, Turn::One(Some(backend))));
+        }
+    }
+
+    /// Whoever had this turn has no use for it: it is the next one's.
+    pub(crate) fn pass_on(&self, turn: Turn) {
+        if turn != Turn::Last {
+            let now = self.clock.now();
+            self.with(|inner| inner.call_next(now, turn));
         }
     }
 
@@ -143,7 +151,7 @@ impl Waiting {
             inner.is_attended = true;
             tokio::task::spawn_local(attend(Attendant { waiting: self.clone(), is_done: false }));
         }
-        let until = Instant::now() + self.max_wait.saturating_sub(now.since(since));
+        let until = Instant::now() + self.timeout.saturating_sub(now.since(since));
         Some(Place { waiting: self.clone(), since, until, ticket, turn, is_called: false })
     }
 
@@ -220,10 +228,10 @@ impl Place {
 
     /// Out of the queue, if it is in it; else the turn that it has not taken.
     fn take_out(&mut self) -> Option<Turn> {
-        let ticket = self.ticket;
+        let (since, ticket) = (self.since, self.ticket);
         let was_waiting = self.waiting.with(|inner| {
             inner.calls.remove(&ticket);
-            inner.queue.remove(ticket)
+            inner.queue.remove(since, ticket)
         });
         if was_waiting { None } else { self.turn.try_recv().ok() }
     }
@@ -234,9 +242,8 @@ impl Drop for Place {
         if self.is_called {
             return;
         }
-        if let Some(turn @ (Turn::Tries | Turn::One(_))) = self.take_out() {
-            let now = self.waiting.clock.now();
-            self.waiting.with(|inner| inner.call_next(now, turn));
+        if let Some(turn) = self.take_out() {
+            self.waiting.pass_on(turn);
         }
     }
 }
@@ -250,9 +257,9 @@ mod tests {
 
     use super::*;
 
-    fn waiting(max_wait_ms: u64, most: u32) -> Arc<Waiting> {
+    fn waiting(timeout_ms: u64, max_requests: u32) -> Arc<Waiting> {
         let clock = Clock::Simulated(Box::leak(Box::new(AtomicU64::new(1))));
-        Waiting::new(&WaitOptions { max_wait_ms, most }, clock).expect("valid options")
+        Waiting::new(&WaitOptions { timeout_ms, max_requests }, clock).expect("valid options")
     }
 
     fn taken(place: &mut Place) -> Option<Turn> {

@@ -18,5 +18,5 @@ fn whatever_happens_counts_end_at_zero_and_nobody_gets_anothers_response() {
     assert_eq!(verdict.faults(), Vec::<String>::new());
     let saw = verdict.saw;
     assert!(saw.answered > 0 && saw.failed > 0 && saw.broken > 0 && saw.left > 0, "{saw:?}");
-    assert!(verdict.reloads > 0 && verdict.served > 0);
+    assert!(verdict.reloads > 0 && verdict.served > 0 && verdict.waited);
 }

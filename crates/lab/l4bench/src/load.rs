@@ -11,7 +11,8 @@ use aya::{Ebpf, EbpfLoader};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::BenchError;
-use plimsoll_l4::{Balancer, MAPS, Maps, mac_bits, tick_ms_q20, vip_bits};
+use plimsoll_l4::lab::{MAPS, Maps, mac_bits, vip_bits};
+use plimsoll_l4::{Balancer, tick_ms_q20};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/bench.bpf.o"));
 

@@ -7,7 +7,8 @@ use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::xdp::{XdpLink, XdpMode};
 
 use crate::{BenchError, Load};
-use plimsoll_l4::{Balancer, Candidate, MAGLEV_PLACES, maglev};
+use plimsoll_l4::Balancer;
+use plimsoll_l4::lab::{Candidate, MAGLEV_PLACES, maglev};
 
 impl Load {
     /// Puts `by_hash` or `by_chain` in the place of the balancer's program on all its interfaces.

@@ -186,7 +186,7 @@ fn main() {
         let mut waits = arena.clone();
         waits.wait = Some(WaitOptions::default());
         row("waits", &run(&waits, CapacityOptions::default()), best);
-        waits.wait = Some(WaitOptions { max_wait_ms: 1000, ..WaitOptions::default() });
+        waits.wait = Some(WaitOptions { timeout_ms: 1000, ..WaitOptions::default() });
         row("waits 1 s", &run(&waits, CapacityOptions::default()), best);
         row("average", &run(&arena, CapacityOptions::Average), best);
         println!("{:>12} {:58.2}", "least drop", 100.0 * least_drop(&arena, &adaptive));

@@ -107,7 +107,7 @@ fn arguments() -> (Plan, Vec<Cell>) {
         sight,
         doors: argument(7).is_some_and(|method| method.contains("refusals")),
         wait: argument(9)
-            .map(|_| WaitOptions { max_wait_ms: number(9, 0.0) as u64, ..WaitOptions::default() }),
+            .map(|_| WaitOptions { timeout_ms: number(9, 0.0) as u64, ..WaitOptions::default() }),
         network: Duration::from_secs_f64(number(8, 0.0) / 1e3),
     };
     let mut cells = Vec::new();

@@ -12,8 +12,10 @@
 //! first, once one has waited in vain, had a median a fifth lower in overload, and lost a third more of closed users'
 //! requests: it is not here.
 //!
-//! Cost: O(1) per event, but for [`WaitQueue::enter`] of one that has been out for a try and [`WaitQueue::remove`], which
-//! look through those that wait. Nothing is allocated beyond the greatest length.
+//! Cost: O(1) per event, but for [`WaitQueue::enter`] and [`WaitQueue::remove`], which find a place in O(log n) by its
+//! time; in the midst of the queue they move those on its shorter side by one. Newcomers come in at the end, and those
+//! that have been out for a try or have waited for too long are near the front. Nothing is allocated beyond the greatest
+//! length.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -22,7 +24,7 @@ use plimsoll_model::Nanos;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Weight of the newest in the mean latency and the mean time between endings.
+/// Weight of the newest in the mean latency.
 const NEWEST: f64 = 0.05;
 /// How long until one is tried where nothing is sent, before anything is known, and the bounds of that.
 const FIRST: Duration = Duration::from_millis(100);
@@ -34,14 +36,14 @@ const MOST: Duration = Duration::from_secs(1);
 #[serde(default, deny_unknown_fields)]
 pub struct WaitOptions {
     /// How long one may wait, milliseconds, at least 1. After that it has one last try, by the backend's whole limit.
-    pub max_wait_ms: u64,
+    pub timeout_ms: u64,
     /// How many may wait at once, at least 1; the client of one more is told at once that it was refused.
-    pub most: u32,
+    pub max_requests: u32,
 }
 
 impl Default for WaitOptions {
     fn default() -> Self {
-        WaitOptions { max_wait_ms: 5_000, most: 1_024 }
+        WaitOptions { timeout_ms: 5_000, max_requests: 1_024 }
     }
 }
 
@@ -49,19 +51,19 @@ impl Default for WaitOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum WaitOptionsError {
     /// Nobody could wait.
-    #[error("max_wait_ms is 0, expected at least 1; for no waiting leave the group out")]
-    MaxWait,
+    #[error("timeout_ms is 0, expected at least 1; for no waiting leave the group out")]
+    Timeout,
     /// Nobody could wait.
-    #[error("most is 0, expected at least 1; for no waiting leave the group out")]
-    Most,
+    #[error("max_requests is 0, expected at least 1; for no waiting leave the group out")]
+    MaxRequests,
 }
 
 impl WaitOptions {
     /// Says what is out of range, if anything is.
     pub fn check(&self) -> Result<(), WaitOptionsError> {
         match self {
-            WaitOptions { max_wait_ms: 0, .. } => Err(WaitOptionsError::MaxWait),
-            WaitOptions { most: 0, .. } => Err(WaitOptionsError::Most),
+            WaitOptions { timeout_ms: 0, .. } => Err(WaitOptionsError::Timeout),
+            WaitOptions { max_requests: 0, .. } => Err(WaitOptionsError::MaxRequests),
             _ => Ok(()),
         }
     }
@@ -70,13 +72,11 @@ impl WaitOptions {
 /// Those of one egress that wait, in the order in which they began to. `T` is what the caller knows a request by.
 #[derive(Clone, Debug)]
 pub struct WaitQueue<T> {
-    max_wait: Duration,
-    most: usize,
+    timeout: Duration,
+    max_requests: usize,
     waiting: VecDeque<(Nanos, T)>,
-    /// Mean time of a try that was let in, and between their endings.
+    /// Mean time of a try that was let in.
     took_s: Option<f64>,
-    between_s: Option<f64>,
-    ended: Nanos,
     /// When one was last sent.
     sent: Nanos,
 }
@@ -89,12 +89,10 @@ impl<T: Copy + PartialEq> WaitQueue<T> {
     pub fn new(options: &WaitOptions) -> Result<Self, WaitOptionsError> {
         options.check()?;
         Ok(WaitQueue {
-            max_wait: Duration::from_millis(options.max_wait_ms),
-            most: options.most as usize,
+            timeout: Duration::from_millis(options.timeout_ms),
+            max_requests: options.max_requests as usize,
             waiting: VecDeque::new(),
             took_s: None,
-            between_s: None,
-            ended: Nanos::ZERO,
             sent: Nanos::ZERO,
         })
     }
@@ -102,14 +100,14 @@ impl<T: Copy + PartialEq> WaitQueue<T> {
     /// A request was refused by all its tries, or rather waits; `since` is when it first came here, for one that was out for a
     /// try. Whether it waits: not where too many do, or its time is over.
     pub fn enter(&mut self, now: Nanos, since: Nanos, request: T) -> bool {
-        if self.waiting.len() >= self.most || now.since(since) >= self.max_wait {
+        if self.waiting.len() >= self.max_requests || now.since(since) >= self.timeout {
             return false;
         }
         if self.waiting.is_empty() {
             self.sent = now;
         }
-        let place = self.waiting.iter().position(|&(at, _)| at > since);
-        self.waiting.insert(place.unwrap_or(self.waiting.len()), (since, request));
+        let place = self.waiting.partition_point(|&(at, _)| at <= since);
+        self.waiting.insert(place, (since, request));
         true
     }
 
@@ -121,7 +119,7 @@ impl<T: Copy + PartialEq> WaitQueue<T> {
 
     /// One whose time is over, if there is one: it has its last try.
     pub fn expired(&mut self, now: Nanos) -> Option<T> {
-        let over = |&&(since, _): &&(Nanos, T)| now.since(since) >= self.max_wait;
+        let over = |&&(since, _): &&(Nanos, T)| now.since(since) >= self.timeout;
         self.waiting.front().filter(over)?;
         self.waiting.pop_front().map(|(_, request)| request)
     }
@@ -137,30 +135,22 @@ impl<T: Copy + PartialEq> WaitQueue<T> {
     /// When to ask for [`WaitQueue::expired`] and [`WaitQueue::overdue`]; absent where nobody waits.
     pub fn due(&self) -> Option<Nanos> {
         let &(since, _) = self.waiting.front()?;
-        Some((since + self.max_wait).min(self.sent + self.interval()))
+        Some((since + self.timeout).min(self.sent + self.interval()))
     }
 
     /// A request of this egress that was let in has ended, after so long.
-    pub fn ended(&mut self, now: Nanos, took: Duration) {
-        let between = now.since(self.ended).as_secs_f64();
-        self.ended = now;
-        let mean = self.between_s.get_or_insert(between);
-        *mean += (between - *mean) * NEWEST;
+    pub fn ended(&mut self, took: Duration) {
         let took = took.as_secs_f64();
         let mean = self.took_s.get_or_insert(took);
         *mean += (took - *mean) * NEWEST;
     }
 
-    /// How long one more would wait: as long as it takes until so many have ended; absent where that is not known.
-    pub fn expected(&self, now: Nanos) -> Option<Duration> {
-        let between = self.between_s?.max(now.since(self.ended).as_secs_f64());
-        Some(Duration::from_secs_f64(between * (self.waiting.len() + 1) as f64))
-    }
-
-    /// A client has gone; whether its request was waiting.
-    pub fn remove(&mut self, request: T) -> bool {
-        let place = self.waiting.iter().position(|&(_, waiting)| waiting == request);
-        place.and_then(|place| self.waiting.remove(place)).is_some()
+    /// A client has gone whose request first came at this time; whether it was waiting.
+    pub fn remove(&mut self, since: Nanos, request: T) -> bool {
+        let first = self.waiting.partition_point(|&(at, _)| at < since);
+        let mut same = self.waiting.range(first..).take_while(|&&(at, _)| at == since);
+        let place = same.position(|&(_, waiting)| waiting == request);
+        place.and_then(|place| self.waiting.remove(first + place)).is_some()
     }
 
     /// How many wait.
@@ -187,8 +177,8 @@ mod tests {
         Nanos::ZERO + Duration::from_millis(ms)
     }
 
-    fn queue(max_wait_ms: u64, most: u32) -> WaitQueue<u32> {
-        WaitQueue::new(&WaitOptions { max_wait_ms, most }).expect("valid options")
+    fn queue(timeout_ms: u64, max_requests: u32) -> WaitQueue<u32> {
+        WaitQueue::new(&WaitOptions { timeout_ms, max_requests }).expect("valid options")
     }
 
     #[test]
@@ -209,35 +199,52 @@ mod tests {
         assert!(!queue.enter(ms(60), ms(60), 3), "too many");
         assert_eq!((queue.expired(ms(99)), queue.expired(ms(100))), (None, Some(1)));
         assert!(!queue.enter(ms(101), ms(0), 1), "its time is over");
-        assert!(queue.remove(2) && !queue.remove(2) && queue.is_empty());
+        assert!(queue.remove(ms(50), 2) && !queue.remove(ms(50), 2) && queue.is_empty());
     }
 
     #[test]
     fn one_is_tried_where_nothing_was_sent_for_as_long_as_a_request_takes() {
         let mut queue = queue(10_000, 8);
-        queue.ended(ms(0), Duration::from_millis(30));
+        queue.ended(Duration::from_millis(30));
         assert!(queue.enter(ms(10), ms(10), 1) && queue.enter(ms(20), ms(20), 2));
         assert_eq!(queue.due(), Some(ms(40)));
         assert_eq!((queue.overdue(ms(39)), queue.overdue(ms(40))), (None, Some((ms(10), 1))));
         assert_eq!(queue.due(), Some(ms(70)), "the other has its turn later");
     }
 
+    thread_local! {
+        static COMPARED: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+    }
+
+    #[derive(Clone, Copy)]
+    struct Counted(u64);
+
+    impl PartialEq for Counted {
+        fn eq(&self, other: &Self) -> bool {
+            COMPARED.set(COMPARED.get() + 1);
+            self.0 == other.0
+        }
+    }
+
     #[test]
-    fn the_wait_is_as_long_as_so_many_endings_take() {
-        let mut queue = queue(10_000, 8);
-        assert_eq!(queue.expected(ms(0)), None);
-        (1..=200).for_each(|k| queue.ended(ms(10 * k), Duration::from_millis(30)));
-        assert_eq!(queue.expected(ms(2_000)).map(|d| d.as_millis()), Some(10));
-        assert!(queue.enter(ms(2_000), ms(2_000), 1));
-        assert_eq!(queue.expected(ms(2_000)).map(|d| d.as_millis()), Some(20));
-        let long = queue.expected(ms(2_100)).map(|d| d.as_millis());
-        assert_eq!(long, Some(200), "none has ended for long");
+    fn one_that_leaves_is_found_by_its_time() {
+        let options = WaitOptions { timeout_ms: 60_000, max_requests: 1_000 };
+        let mut queue = WaitQueue::new(&options).expect("valid options");
+        // Two come at each time.
+        assert!((0..1_000).all(|k| queue.enter(ms(k / 2), ms(k / 2), Counted(k))));
+        for k in (0..1_000).rev().step_by(3) {
+            assert!(queue.remove(ms(k / 2), Counted(k)) && !queue.remove(ms(k / 2), Counted(k)));
+        }
+        assert!(!queue.remove(ms(5_000), Counted(1)) && queue.len() == 666);
+        assert!(COMPARED.get() <= 3 * 334, "{} comparisons", COMPARED.get());
+        let left: Vec<u64> = std::iter::from_fn(|| Some(queue.next(ms(501))?.1.0)).collect();
+        assert!(left.is_sorted() && left.iter().all(|k| k % 3 != 0), "{left:?}");
     }
 
     #[test]
     fn what_is_out_of_range_is_named() {
-        for (max_wait_ms, most, name) in [(0, 1, "max_wait_ms"), (1, 0, "most")] {
-            let error = WaitQueue::<u32>::new(&WaitOptions { max_wait_ms, most });
+        for (timeout_ms, max_requests, name) in [(0, 1, "timeout_ms"), (1, 0, "max_requests")] {
+            let error = WaitQueue::<u32>::new(&WaitOptions { timeout_ms, max_requests });
             assert!(error.expect_err("out of range").to_string().starts_with(name));
         }
     }

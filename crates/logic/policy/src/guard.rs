@@ -301,8 +301,12 @@ impl Policy for Guarded {
     }
 
     fn takes(&mut self, backend: usize, now: Nanos) -> bool {
+        !self.is_closed(backend, now) && self.inner.takes(backend, now)
+    }
+
+    fn is_closed(&mut self, backend: usize, now: Nanos) -> bool {
         self.tick(now);
-        !self.closed.contains(backend) && self.inner.takes(backend, now)
+        self.closed.contains(backend)
     }
 
     fn ineligible_picks(&self) -> u64 {

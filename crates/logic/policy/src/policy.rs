@@ -41,7 +41,7 @@ pub trait Policy: Send {
     }
 
     /// Appends to `targets` the backends to ask for their load because of this request: called once
-    /// for each request, when [`Policy::probing`] says. An answer is told to [`Policy::on_probe`]; one
+    /// for each request, when [`Policy::probing`] says `Beside` or `Before`. An answer is told to [`Policy::on_probe`]; one
     /// that never comes is not told.
     fn probe_targets(
         &mut self,
@@ -62,6 +62,12 @@ pub trait Policy: Send {
         true
     }
 
+    /// Whether this backend must get nothing now, whoever says that it has room: it is full or ejected. Asked for a request
+    /// that waited for room, where chips do not count: the room is there.
+    fn is_closed(&mut self, _backend: usize, _now: Nanos) -> bool {
+        false
+    }
+
     /// Picks so far of a backend that was not eligible, for none was: without a chip within its interval, or ejected.
     fn ineligible_picks(&self) -> u64 {
         0
@@ -74,6 +80,8 @@ pub enum Probing {
     /// It does not.
     #[default]
     Never,
+    /// All of weight above 0, twice while their news is good (`load_age_ms`), whatever is sent.
+    Periodic,
     /// Beside each request, which does not wait: answers serve later ones (Prequal's asynchronous mode).
     Beside,
     /// Before each pick, which waits for the answers: fresh, at the price of a round trip.

@@ -409,6 +409,7 @@ impl Kernel {
 pub(crate) fn load_object(object: &[u8], maps: &Path, limit: u32) -> Result<Ebpf, EbpfError> {
     let (tick, ages) = (tick_ms_q20(), Ages::default());
     let (aging, old) = (ages.aging.as_millis() as u32, ages.old.as_millis() as u32);
+    let heavy = heavy(&ages);
     let mut loader = EbpfLoader::new();
     for name in MAPS {
         loader.map_pin_path(name, maps.join(name));
@@ -419,8 +420,13 @@ pub(crate) fn load_object(object: &[u8], maps: &Path, limit: u32) -> Result<Ebpf
         .override_global("tick_ms_q20", &tick, true)
         .override_global("aging_ms", &aging, true)
         .override_global("old_ms", &old, true)
-        .override_global("heavy", &ages.heavy, true)
+        .override_global("heavy", &heavy, true)
         .load(object)
+}
+
+/// Packets after which a flow is old. Where they were more than an entry counts to, no flow would ever be.
+fn heavy(ages: &Ages) -> u16 {
+    u16::try_from(ages.heavy).expect("an entry counts to 65,535 packets")
 }
 
 /// The flow table.
@@ -476,4 +482,14 @@ fn rule_bytes(rule: &Match, service: usize, v4: bool) -> [u8; RULE_BYTES] {
         (Protocol::Icmp, false) => 58,
     };
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_count_as_far_as_old_flows() {
+        assert_eq!(u32::from(heavy(&Ages::default())), Ages::default().heavy);
+    }
 }

@@ -59,10 +59,10 @@ fn a_flood_of_forged_flows_leaves_those_that_are_there_where_they_are() {
     until("the table is shown", || rig.status().table.entries4 > 0);
     let status = rig.status();
     assert!(status.table.entries4 <= LIMIT, "{:?}", status.table);
-    let opened: u64 = status.places.iter().map(|place| place.opened).sum();
+    let mut opened: u64 = 0;
     until("all are counted", || {
         let status = rig.status();
-        let opened: u64 = status.places.iter().map(|place| place.opened).sum();
+        opened = status.places.iter().map(|place| place.opened).sum();
         opened + status.reasons["full"] == u64::from(flood) + u64::from(ESTABLISHED)
     });
     for (port, known) in known.iter().enumerate() {

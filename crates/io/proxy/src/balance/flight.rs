@@ -14,11 +14,9 @@ pub(crate) struct Flight {
     backend: usize,
     started: Nanos,
     ending: Ending,
-    /// Dropped without an end: its client left, when it was most likely in a core, or on its way there.
-    is_given_up: bool,
     chip: Option<bool>,
-    /// Whether the backend let it in.
-    is_let_in: bool,
+    /// Whether there is room at the backend where it ends: not where that had not let it in.
+    leaves_room: bool,
     /// How long its answer took, where it does not end with it.
     latency: Option<Duration>,
 }
@@ -30,9 +28,9 @@ impl Flight {
             backend,
             started,
             ending: Ending::Abandoned,
-            is_given_up: true,
             chip: None,
-            is_let_in: false,
+            // One whose client leaves was most likely in a core, or on its way there.
+            leaves_room: true,
             latency: None,
         }
     }
@@ -47,27 +45,26 @@ impl Flight {
         self.chip = chip;
     }
 
-    /// The backend has let it in, and answers: where it ends there is room.
-    pub(crate) fn let_in(&mut self) {
-        self.is_let_in = true;
-    }
-
     /// It has been answered now, though it goes on: what comes is no response time.
     pub(crate) fn answered(&mut self) {
         self.latency = Some(self.balancer.clock.now().since(self.started));
     }
 
-    /// It ends so, now.
+    /// The backend had let it in, and answered: it ends so, now.
     pub(crate) fn end(mut self, ending: Ending) {
-        (self.ending, self.is_given_up) = (ending, false);
+        self.ending = ending;
+    }
+
+    /// The backend has refused it, or did not answer: it ends so, now.
+    pub(crate) fn end_unanswered(mut self, ending: Ending) {
+        (self.ending, self.leaves_room) = (ending, false);
     }
 }
 
 impl Drop for Flight {
     fn drop(&mut self) {
         let Flight { ending, chip, started, latency, .. } = *self;
-        let left_room = self.is_let_in || self.is_given_up;
-        self.balancer.finished(self.backend, left_room, |now| Finish {
+        self.balancer.finished(self.backend, self.leaves_room, |now| Finish {
             chip,
             ..Finish::new(latency.unwrap_or_else(|| now.since(started)), ending)
         });

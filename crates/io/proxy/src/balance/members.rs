@@ -5,6 +5,7 @@
 //! learned by index, and requests under way end by it. One that has left keeps its index, with weight 0, for
 //! [`REST`]; then a newcomer gets it.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -113,13 +114,16 @@ pub(crate) struct Members {
     roll: Mutex<Roll>,
     /// Why it is not known who they are now.
     trouble: Mutex<Option<String>>,
+    /// Those that were asked for their load and did not tell it.
+    silent: Mutex<BTreeSet<SocketAddr>>,
 }
 
 impl Members {
     pub(crate) fn new(backends: &[Backend]) -> Self {
         let members = backends.iter().cloned().map(Member::new).collect();
         let roll = Mutex::new(Roll { members, epoch: None, places: 0 });
-        Members { version: AtomicU64::new(0), roll, trouble: Mutex::new(None) }
+        let (trouble, silent) = (Mutex::default(), Mutex::default());
+        Members { version: AtomicU64::new(0), roll, trouble, silent }
     }
 
     fn lock(&self) -> MutexGuard<'_, Roll> {
@@ -158,6 +162,12 @@ impl Members {
     /// What [`Members::set_trouble`] was told.
     pub(crate) fn trouble(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether the one of this address tells its load, as any thread has found; says whether that is news.
+    pub(crate) fn tells_load(&self, address: SocketAddr, tells: bool) -> bool {
+        let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
+        if tells { silent.remove(&address) } else { silent.insert(address) }
     }
 
     /// Makes these the members: one with the name and address of another is that one, and keeps its index. Says whether
@@ -251,6 +261,15 @@ mod tests {
         members.change(long_ago).expect("changed");
         assert!(members.become_these(&[backend("b", 2, 1), backend("new", 3, 4)]));
         assert_eq!((weights(&members), members.read().0.find("new")), (vec![4, 1], Some(0)));
+    }
+
+    #[test]
+    fn one_that_tells_no_load_is_news_once() {
+        let members = Members::new(&[backend("a", 1, 1)]);
+        let address = members.read().0.addresses()[0];
+        let told =
+            [true, false, false, true, false].map(|tells| members.tells_load(address, tells));
+        assert_eq!(told, [false, true, false, true, true]);
     }
 
     #[test]

@@ -86,6 +86,10 @@ impl State {
         }
     }
 
+    fn has_weight(&self, backend: usize) -> bool {
+        self.weights.get(backend).is_some_and(|weight| *weight > 0)
+    }
+
     fn take_weights(&mut self, mut weights: Vec<u32>) {
         weights.resize(weights.len().max(self.weights.len()), 0);
         if weights != self.weights {
@@ -190,10 +194,7 @@ impl Balancer {
         state.hear();
         let now = self.clock.now().max(state.last);
         let backend = self.pick_known(&mut state, key, avoid, now)?;
-        state.note(Event { backend, at: now, change: Change::Started });
-        drop(state);
-        self.tally.backends[backend].started.one_more();
-        Some(Flight::new(self.clone(), backend, now))
+        Some(self.start(&mut state, backend, now))
     }
 
     /// Counts a request on this backend, to which it belongs, until the flight ends; none where that takes none now.
@@ -202,9 +203,9 @@ impl Balancer {
     }
 
     /// Counts a request on this backend, which has just been left or says that it has room, until the flight ends:
-    /// whatever its chips are. None where it has no weight by now.
+    /// whatever its chips are. None where it is full or ejected, or has no weight by now.
     pub(crate) fn pick_left(self: &Rc<Self>, backend: usize) -> Option<Flight> {
-        self.pick_this(backend, |_, _| true)
+        self.pick_this(backend, |policy, now| !policy.is_closed(backend, now))
     }
 
     fn pick_this(
@@ -215,14 +216,16 @@ impl Balancer {
         let mut state = self.state.borrow_mut();
         state.hear();
         let now = self.clock.now().max(state.last);
-        let has_weight = state.weights.get(backend).is_some_and(|weight| *weight > 0);
-        if backend >= self.addresses.len() || !has_weight || !takes(&mut *state.policy, now) {
-            return None;
-        }
+        let is_served = backend < self.addresses.len() && state.has_weight(backend);
+        let may_go = is_served && takes(&mut *state.policy, now);
+        may_go.then(|| self.start(&mut state, backend, now))
+    }
+
+    /// A request goes to this backend, until its flight ends.
+    fn start(self: &Rc<Self>, state: &mut State, backend: usize, now: Nanos) -> Flight {
         state.note(Event { backend, at: now, change: Change::Started });
-        drop(state);
         self.tally.backends[backend].started.one_more();
-        Some(Flight::new(self.clone(), backend, now))
+        Flight::new(self.clone(), backend, now)
     }
 
     /// A request that is older than its pool's newest backend is not sent there again: it has no connections to it.
@@ -254,6 +257,16 @@ impl Balancer {
     /// When the policy has backends asked for their load.
     pub(crate) fn probing(&self) -> Probing {
         self.state.borrow().policy.probing()
+    }
+
+    /// Whether a backend gets anything.
+    pub(crate) fn has_weight(&self, backend: usize) -> bool {
+        self.state.borrow().has_weight(backend)
+    }
+
+    /// Whether a backend tells its load, or not; says whether that is news.
+    pub(crate) fn tells_load(&self, backend: usize, tells: bool) -> bool {
+        self.members.tells_load(self.addresses[backend], tells)
     }
 
     /// Appends whom it has asked beside a request.
@@ -290,19 +303,20 @@ impl Balancer {
         }
     }
 
-    fn finished(&self, backend: usize, left_room: bool, finish: impl FnOnce(Nanos) -> Finish) {
+    fn finished(&self, backend: usize, leaves_room: bool, finish: impl FnOnce(Nanos) -> Finish) {
         let now = self.clock.now();
         let finish = finish(now);
-        if let (true, Some(waiting)) = (left_room, &self.waiting) {
-            // One that fails fast is not where the next should go.
-            let is_well = finish.ending != Ending::Failure;
-            waiting.ended(is_well.then_some(backend), finish.latency);
-        }
         self.tally.backends[backend].finished(&finish);
         // Only a panic inside the policy could have left it borrowed, and then nothing is to be counted on.
         if let Ok(mut state) = self.state.try_borrow_mut() {
             state.hear();
             state.note(Event { backend, at: now, change: Change::Finished(finish) });
+        }
+        // Last: the one that is called, maybe on another thread, must find this one gone.
+        if let (true, Some(waiting)) = (leaves_room, &self.waiting) {
+            // One that fails fast is not where the next should go.
+            let is_well = finish.ending != Ending::Failure;
+            waiting.ended(is_well.then_some(backend), finish.latency);
         }
     }
 
@@ -344,14 +358,17 @@ impl Balancer {
 
     /// Whether a request that was refused for this time is tried elsewhere.
     pub(crate) fn refused(&self, refusals: u32) -> bool {
-        let is_granted = self.state.borrow_mut().retries.refused(refusals) == Retry::Again;
-        let tally = if is_granted { &self.tally.retried } else { &self.tally.not_retried };
-        tally.one_more();
-        is_granted
+        let retry = self.state.borrow_mut().retries.refused(refusals);
+        self.is_granted(retry)
     }
 
     fn failed(&self, failures: u32) -> bool {
-        let is_granted = self.state.borrow_mut().retries.failed(failures) == Retry::Again;
+        let retry = self.state.borrow_mut().retries.failed(failures);
+        self.is_granted(retry)
+    }
+
+    fn is_granted(&self, retry: Retry) -> bool {
+        let is_granted = retry == Retry::Again;
         let tally = if is_granted { &self.tally.retried } else { &self.tally.not_retried };
         tally.one_more();
         is_granted
@@ -368,4 +385,4 @@ fn sticky(pool: &Pool, roll: &Roll) -> Option<Sticky> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

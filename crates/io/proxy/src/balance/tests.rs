@@ -2,14 +2,17 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use plimsoll_policy::{Ending, PolicyKind, Settings};
+use plimsoll_policy::{EjectionSettings, Ending, PolicyKind, Settings};
 use rand::{RngCore, SeedableRng};
 use tokio::sync::Notify;
 
 use super::*;
+use crate::alarm::Alarm;
 use crate::config::Backend;
 
-fn pool(policy: PolicyKind, backends: usize) -> Pool {
+const HOUR: Duration = Duration::from_secs(3_600);
+
+pub(crate) fn pool(policy: PolicyKind, backends: usize) -> Pool {
     let backend = |i: usize| Backend {
         name: format!("b{i}"),
         address: SocketAddr::from(([127, 0, 0, 1], 1 + i as u16)),
@@ -18,7 +21,7 @@ fn pool(policy: PolicyKind, backends: usize) -> Pool {
     let key = None;
     let (settings, retries) = (Settings::default(), Default::default());
     let backends = (0..backends).map(backend).collect();
-    let wait = None;
+    let queue = None;
     let (source, health, proxy_protocol) = (crate::config::Source::List, None, None);
     Pool {
         cookie: None,
@@ -27,7 +30,7 @@ fn pool(policy: PolicyKind, backends: usize) -> Pool {
         settings,
         key,
         retries,
-        wait,
+        queue,
         source,
         health,
         proxy_protocol,
@@ -41,13 +44,22 @@ fn copies(pool: &Pool, threads: usize) -> Vec<Rc<Balancer>> {
 }
 
 fn timed_copies(pool: &Pool, threads: usize, clock: Clock) -> Vec<Rc<Balancer>> {
+    copies_with(pool, threads, clock, None)
+}
+
+pub(crate) fn copies_with(
+    pool: &Pool,
+    threads: usize,
+    clock: Clock,
+    waiting: Option<Arc<Waiting>>,
+) -> Vec<Rc<Balancer>> {
     let logs = Logs::new((0..threads).map(|_| Arc::new(Notify::new())).collect());
     let members = Arc::new(Members::new(&pool.backends));
     let copy = |thread| {
         let tally = Arc::new(PoolTally::default().of(&members.read().0));
+        let shared = (members.clone(), waiting.clone());
         let balancer =
-            Balancer::new(pool, (logs.clone(), thread), clock, tally, (members.clone(), None))
-                .expect("a balancer");
+            Balancer::new(pool, (logs.clone(), thread), clock, tally, shared).expect("a balancer");
         balancer.state.borrow_mut().rng = Xoshiro256PlusPlus::seed_from_u64(thread as u64);
         balancer
     };
@@ -84,7 +96,7 @@ fn chips_are_shared() {
     let copies = copies(&pool, 2);
     let refused = copies[0].pick(None, &[]).expect("a backend");
     let backend = refused.backend();
-    refused.end(Ending::Rejected);
+    refused.end_unanswered(Ending::Rejected);
     for _ in 0..50 {
         let mut flight = copies[1].pick(None, &[]).expect("a backend");
         assert_ne!(flight.backend(), backend, "it refused the other thread's request");
@@ -125,6 +137,64 @@ fn a_flight_that_is_dropped_was_given_up() {
     std::thread::sleep(Duration::from_millis(1));
     copies[0].pick(None, &[]).expect("a backend").end(Ending::Success);
     assert_eq!(tally.succeeded.get(), 1);
+}
+
+#[test]
+fn who_waited_goes_to_no_backend_that_is_full_or_ejected() {
+    let mut full = pool(PolicyKind::Bloc, 2);
+    full.settings.max_in_flight = Some(1);
+    let copies = copies(&full, 2);
+    let held = copies[0].pick_left(1).expect("it has room");
+    assert!(copies[0].pick_left(1).is_none() && copies[1].pick_left(1).is_none(), "it is full");
+    held.end_unanswered(Ending::Rejected);
+    copies[1].pick_left(1).expect("it has room, whatever its chips are").end(Ending::Success);
+
+    let mut fails = pool(PolicyKind::Random, 2);
+    fails.settings.ejection = Some(EjectionSettings::default());
+    let copies = self::copies(&fails, 1);
+    for _ in 0..EjectionSettings::default().consecutive_failures {
+        copies[0].pick_left(1).expect("not ejected yet").end(Ending::Failure);
+    }
+    assert!(copies[0].pick_left(1).is_none(), "it is ejected");
+    assert!(copies[0].pick_left(0).is_some());
+}
+
+thread_local! {
+    /// Of the one that waits, and where it went when it was called.
+    static CALLED: RefCell<(Option<Rc<Balancer>>, Option<Flight>)> = RefCell::default();
+}
+
+/// Goes to backend 0 at once where it is woken, as a request of another thread may.
+struct GoesAtOnce;
+
+impl std::task::Wake for GoesAtOnce {
+    fn wake(self: Arc<Self>) {
+        CALLED.with_borrow_mut(|(balancer, went)| {
+            // Kept: the queue is locked, and where a flight ends it is asked.
+            *went = balancer.as_ref().and_then(|balancer| balancer.pick_left(0));
+        });
+    }
+}
+
+#[tokio::test]
+async fn who_is_called_finds_the_one_that_ended_gone() {
+    let waits = async {
+        let waiting = Waiting::new(&Default::default(), Clock::start()).expect("options");
+        let mut full = pool(PolicyKind::Random, 1);
+        full.settings.max_in_flight = Some(1);
+        let copies = copies_with(&full, 2, Clock::start(), Some(waiting.clone()));
+        let held = copies[0].pick(None, &[]).expect("a backend");
+        let (place, alarm) = (waiting.enter(None).expect("a place"), Alarm::default());
+        let mut turn = std::pin::pin!(place.turn(&alarm, tokio::time::Instant::now() + HOUR));
+        let waker = std::task::Waker::from(Arc::new(GoesAtOnce));
+        let mut cx = std::task::Context::from_waker(&waker);
+        assert!(turn.as_mut().poll(&mut cx).is_pending());
+        CALLED.with_borrow_mut(|(balancer, _)| *balancer = Some(copies[1].clone()));
+        held.end(Ending::Success);
+        let (_, went) = CALLED.take();
+        assert!(went.is_some(), "called while the backend still counted as full");
+    };
+    tokio::task::LocalSet::new().run_until(waits).await;
 }
 
 /// Response times, in simulated milliseconds, of Poisson requests to backends of one core and 1 ms, half of them

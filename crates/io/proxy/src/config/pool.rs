@@ -37,7 +37,7 @@ pub struct Pool {
     /// How often requests are tried elsewhere.
     pub retries: RetryOptions,
     /// How requests that were refused wait for room; none: they do not.
-    pub wait: Option<WaitOptions>,
+    pub queue: Option<WaitOptions>,
     /// Where backends come from.
     pub source: Source,
     /// How backends are checked; none: not at all.
@@ -135,22 +135,22 @@ impl Pool {
         }
         let (health, proxy_protocol) = (health?, proxy_protocol?);
         let weights: Vec<u32> = backends.iter().map(|backend: &Backend| backend.weight).collect();
-        match policy.build(&weights, &settings) {
+        let asks = match policy.build(&weights, &settings).map(|built| built.probing()) {
             Err(error) => return cursor.problem(error),
-            Ok(built) if built.probing() == Probing::Before => {
+            Ok(Probing::Before) => {
                 let at = fields.get("expected_delay").or(fields.get("policy")).unwrap_or(cursor);
                 return at
                     .problem("expected a policy that does not wait for probes before each pick");
             }
-            Ok(_) => {}
-        }
-        let asks = matches!(policy, PolicyKind::Prequal | PolicyKind::CpuRandom);
+            Ok(Probing::Beside | Probing::Periodic) => true,
+            Ok(Probing::Never) => false,
+        };
         if let (true, Some(at), Some(_)) = (asks, fields.get("proxy_protocol"), proxy_protocol) {
             return at.problem(format!(
                 "expected none: {policy} asks backends on connections that are nobody's"
             ));
         }
-        let (refusals, wait) = refusals?;
+        let (refusals, queue) = refusals?;
         let retries = RetryOptions { refusals, failures: failures? };
         Some(Pool {
             name: name?,
@@ -158,7 +158,7 @@ impl Pool {
             settings,
             key,
             retries,
-            wait,
+            queue,
             source,
             health,
             proxy_protocol,
@@ -328,7 +328,7 @@ fn refusals(
     cursor: &Cursor<'_>,
     default: RefusalRetries,
 ) -> Option<(RefusalRetries, Option<WaitOptions>)> {
-    let fields = cursor.fields(&["most", "budget", "wait"])?;
+    let fields = cursor.fields(&["most", "budget", "queue"])?;
     let most = fields.or("most", default.most, |c| c.integer(0..=MOST_TRIES).map(|n| n as u32));
     let budget = fields.or("budget", RefusalBudget::default(), |c| {
         let (fields, default) = (c.fields(&["per_admitted", "burst"])?, RefusalBudget::default());
@@ -337,15 +337,15 @@ fn refusals(
         let burst = fields.or("burst", default.burst, |c| number(c, 1, 1 << 20));
         Some(RefusalBudget { per_admitted: per_admitted?, burst: burst? })
     });
-    let wait = fields.optional("wait", wait);
-    Some((RefusalRetries { most: most?, budget: Some(budget?) }, wait?))
+    let queue = fields.optional("queue", queue);
+    Some((RefusalRetries { most: most?, budget: Some(budget?) }, queue?))
 }
 
-fn wait(cursor: &Cursor<'_>) -> Option<WaitOptions> {
-    let (fields, default) = (cursor.fields(&["max", "most"])?, WaitOptions::default());
-    let max_wait_ms = fields.or("max", default.max_wait_ms, ms);
-    let most = fields.or("most", default.most, |c| number(c, 1, 1 << 20));
-    Some(WaitOptions { max_wait_ms: max_wait_ms?, most: most? })
+fn queue(cursor: &Cursor<'_>) -> Option<WaitOptions> {
+    let (fields, default) = (cursor.fields(&["timeout", "max_requests"])?, WaitOptions::default());
+    let timeout_ms = fields.or("timeout", default.timeout_ms, ms);
+    let max_requests = fields.or("max_requests", default.max_requests, |c| number(c, 1, 1 << 20));
+    Some(WaitOptions { timeout_ms: timeout_ms?, max_requests: max_requests? })
 }
 
 fn failures(cursor: &Cursor<'_>) -> Option<FailureRetries> {

@@ -296,24 +296,26 @@ fn what_operators_ask_for_is_read() {
 
 #[test]
 fn requests_wait_where_a_pool_says_so() {
-    let waits = |wait: &str| {
-        let text = WHOLE.replace("refusals: { most: 3 }", &format!("refusals: {{ {wait} }}"));
-        read(&text).map(|config| (config.pools[0].wait, config.pools[0].retries.refusals.most))
+    let queues = |queue: &str| {
+        let text = WHOLE.replace("refusals: { most: 3 }", &format!("refusals: {{ {queue} }}"));
+        read(&text).map(|config| (config.pools[0].queue, config.pools[0].retries.refusals.most))
     };
-    assert_eq!(waits("most: 3"), Ok((None, 3)));
-    assert_eq!(waits("wait: {}"), Ok((Some(WaitOptions::default()), 3)));
-    let some = WaitOptions { max_wait_ms: 250, most: 7 };
-    assert_eq!(waits("most: 0, wait: { max: 250ms, most: 7 }"), Ok((Some(some), 0)));
-    let key = "proxy.pools[0].refusals.wait";
-    for (wait, start) in [
-        ("wait: { max: 0s }", format!("{key}.max: expected a time")),
-        ("wait: { max: 5 }", format!("{key}.max: expected a time")),
-        ("wait: { most: 0 }", format!("{key}.most: expected a whole number")),
-        ("wait: { longest: 5s }", format!("{key}.longest: unknown key")),
-        ("wait: 5s", format!("{key}: expected")),
+    assert_eq!(queues("most: 3"), Ok((None, 3)));
+    assert_eq!(queues("queue: {}"), Ok((Some(WaitOptions::default()), 3)));
+    let some = WaitOptions { timeout_ms: 250, max_requests: 7 };
+    assert_eq!(queues("most: 0, queue: { timeout: 250ms, max_requests: 7 }"), Ok((Some(some), 0)));
+    let key = "proxy.pools[0].refusals.queue";
+    for (queue, start) in [
+        ("queue: { timeout: 0s }", format!("{key}.timeout: expected a time")),
+        ("queue: { timeout: 5 }", format!("{key}.timeout: expected a time")),
+        ("queue: { max_requests: 0 }", format!("{key}.max_requests: expected a whole number")),
+        // As it was called.
+        ("queue: { max: 5s }", format!("{key}.max: unknown key")),
+        ("wait: {}", "proxy.pools[0].refusals.wait: unknown key".to_owned()),
+        ("queue: 5s", format!("{key}: expected")),
     ] {
-        let errors = waits(wait).expect_err(wait);
-        assert!(errors.len() == 1 && errors[0].contains(&start), "{wait}: {errors:?}");
+        let errors = queues(queue).expect_err(queue);
+        assert!(errors.len() == 1 && errors[0].contains(&start), "{queue}: {errors:?}");
     }
 }
 

@@ -46,14 +46,96 @@ fn an_ingress_tells_its_load_to_those_it_trusts() {
     until("the CPU is known", || load().contains(", cpu="));
     assert_eq!(backend.count(), 3, "the application is not asked");
 
-    // Of others it is a request like any, and what is ours of it ends here.
+    // Of others it is a request like any, and what is ours of it ends here; so is one of anybody's that is for the
+    // application.
     let closed = ingresses(&[&backend], "192.0.2.0/24", "");
-    let answer = closed
-        .client("i0")
-        .send("GET /x HTTP/1.1\r\nhost: a\r\nplimsoll-probe: 1\r\n\r\n")
-        .answer();
-    assert_eq!((answer.status, answer.header("plimsoll-load")), (200, None));
-    assert_eq!(backend.last().header("plimsoll-probe"), None);
+    let get = "GET /x HTTP/1.1\r\nhost: a\r\nplimsoll-probe: 1\r\n\r\n";
+    let options = get.replace("GET", "OPTIONS");
+    for (of, request) in [(&closed, PROBE), (&closed, get), (&proxy, get), (&proxy, &options)] {
+        let before = backend.count();
+        let answer = of.client("i0").send(request).answer();
+        assert_eq!((answer.status, answer.header("plimsoll-load")), (200, None), "{request}");
+        assert_eq!(backend.count(), before + 1, "{request}");
+        assert_eq!(backend.last().header("plimsoll-probe"), None);
+    }
+}
+
+#[test]
+fn probes_are_not_in_the_access_log() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("access.json");
+    let backend = Backend::ok("hi");
+    let proxy = start(&format!(
+        "  threads: 1\n  access_log: {{ file: \"{}\" }}\n  ingress:\n    - {{ name: i0, listen: \"127.0.0.1:1\", \
+         upstream: \"{}\", trust: [\"127.0.0.0/8\"] }}\n",
+        file.display(),
+        backend.address
+    ));
+    let mut client = proxy.client("i0");
+    assert_eq!(client.send(PROBE).answer().status, 204);
+    assert_eq!(client.get("/logged").status, 200);
+    assert_eq!(client.send(PROBE).answer().status, 204);
+    drop((client, proxy));
+    let log = std::fs::read_to_string(&file).expect("a log");
+    assert!(log.lines().count() == 1 && log.contains("/logged"), "{log}");
+}
+
+/// How often an application was asked.
+fn asked(backend: &Backend) -> usize {
+    let received = backend.received.lock().expect("a list");
+    received.iter().filter(|request| request.line() == "OPTIONS * HTTP/1.1").count()
+}
+
+/// An application that answers probes as an ingress does.
+fn tells_its_load() -> Backend {
+    Backend::new(|request, stream| {
+        match request.header("plimsoll-probe") {
+            Some(_) => {
+                let load = "plimsoll-load: in_flight=0, latency_us=1, cpu=0.1\r\n";
+                write(stream, &format!("HTTP/1.1 204 No Content\r\n{load}\r\n"));
+            }
+            None => write(stream, &response("200 OK", "", "hi")),
+        }
+        true
+    })
+}
+
+#[test]
+fn a_backend_that_has_left_is_not_asked_any_more() {
+    let (stays, leaves) = (tells_its_load(), tells_its_load());
+    let pool = "policy: cpu_random, load_age: 40ms";
+    let both = [stays.address, leaves.address];
+    let proxy = start(&egress(1, "", pool, &both));
+    until("both are asked", || asked(&stays) > 2 && asked(&leaves) > 2);
+    reload(&proxy, &egress(1, "", pool, &both[..1])).expect("taken up");
+    until("it is left alone", || {
+        let (before, of_other) = (asked(&leaves), asked(&stays));
+        until("the other is asked", || asked(&stays) > of_other + 5);
+        asked(&leaves) == before
+    });
+}
+
+#[test]
+fn a_backend_that_hangs_is_asked_again_before_its_news_would_be_old() {
+    let gate = Gate::default();
+    let hangs = {
+        let gate = gate.clone();
+        Backend::new(move |request, stream| {
+            if request.header("plimsoll-probe").is_some() {
+                gate.pass();
+            }
+            write(stream, &response("200 OK", "", "hi"));
+            true
+        })
+    };
+    let proxy = start(&egress(1, "", "policy: prequal, load_age: 1h", &[hangs.address]));
+    let mut client = proxy.client("out");
+    // As many as may wait at once, and one more.
+    until("more are asked", || {
+        assert_eq!(client.get("/").status, 200);
+        asked(&hangs) > 64
+    });
+    gate.open();
 }
 
 #[test]
@@ -150,10 +232,6 @@ fn an_application_without_an_ingress_is_asked_once_and_serves() {
     for _ in 0..50 {
         assert_eq!(proxy.client("out").get("/").status, 200);
     }
-    let asked = |backend: &Backend| {
-        let received = backend.received.lock().expect("a list");
-        received.iter().filter(|request| request.line() == "OPTIONS * HTTP/1.1").count()
-    };
     until("each was asked", || backends.iter().all(|backend| asked(backend) > 0));
     // Some may have been under way when the first was answered.
     let before: Vec<usize> = backends.iter().map(asked).collect();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plimsoll_proxy::WaitStatus;
+use plimsoll_proxy::QueueStatus;
 
 use crate::support::*;
 
@@ -70,8 +70,8 @@ fn pool(wait: &str) -> String {
     format!("policy: least_connections, refusals: {{ most: 3{wait} }}")
 }
 
-fn waits(proxy: &Running) -> WaitStatus {
-    proxy.proxy.status().egress[0].pools[0].wait.expect("a pool whose requests may wait")
+fn waits(proxy: &Running) -> QueueStatus {
+    proxy.proxy.status().egress[0].pools[0].queue.expect("a pool whose requests may wait")
 }
 
 /// The statuses that so many clients get, each of which sends so many requests, one after the other, to a slow application
@@ -113,7 +113,7 @@ fn all_are_answered_where_they_wait_and_some_are_refused_where_they_do_not() {
     let (without, _) = answers(1, 6, 10, "");
     assert!(without.contains(&429), "{without:?}");
     for threads in [1, 3] {
-        let (with, most) = answers(threads, 6, 10, ", wait: { max: 60s }");
+        let (with, most) = answers(threads, 6, 10, ", queue: { timeout: 60s }");
         assert_eq!(with, vec![200; 60]);
         assert_eq!(most, 1, "the application's line holds");
     }
@@ -122,24 +122,24 @@ fn all_are_answered_where_they_wait_and_some_are_refused_where_they_do_not() {
 #[test]
 fn who_waits_goes_when_one_that_is_in_flight_ends() {
     for threads in [1, 2] {
-        let taken = Taken::new(threads, ", wait: { max: 60s }");
+        let taken = Taken::new(threads, ", queue: { timeout: 60s }");
         let clients = taken.waiting(5);
         assert_eq!(taken.application.count(), 1, "none of them came to the application");
         let status = waits(&taken.proxy);
-        assert_eq!(status, WaitStatus { now: 5, begun: 5, given_up: 0, left: 0 });
+        assert_eq!(status, QueueStatus { now: 5, total: 5, refused: 0, client_left: 0 });
         taken.finish(clients);
     }
 }
 
 #[test]
 fn who_has_waited_for_as_long_as_it_may_is_refused_as_without_waiting() {
-    let taken = Taken::new(1, ", wait: { max: 80ms }");
+    let taken = Taken::new(1, ", queue: { timeout: 80ms }");
     let began = Instant::now();
     let answer = taken.proxy.client("out").get("/");
     assert_eq!((answer.status, answer.body.as_str()), (429, "refused: full\n"));
     assert!(began.elapsed() >= Duration::from_millis(80));
     let status = waits(&taken.proxy);
-    assert_eq!(status, WaitStatus { now: 0, begun: 1, given_up: 1, left: 0 });
+    assert_eq!(status, QueueStatus { now: 0, total: 1, refused: 1, client_left: 0 });
     taken.finish(Vec::new());
 }
 
@@ -149,26 +149,26 @@ fn a_request_time_out_ends_the_wait_and_is_no_failure_of_a_backend() {
     let application = Backend::gated(&gate);
     let behind = ingress(&application);
     let entry = ", timeouts: { request: 300ms }";
-    let pool = pool(", wait: { max: 60s }");
+    let pool = pool(", queue: { timeout: 60s }");
     let proxy = start(&egress(1, entry, &pool, &[behind.address("in")]));
     let mut holder = behind.client("in");
     holder.send(GET);
     until("the place is taken", || application.count() == 1);
     assert_eq!(proxy.client("out").get("/").status, 429);
-    assert_eq!((waits(&proxy).given_up, proxy.backends()[0].failed), (1, 0));
+    assert_eq!((waits(&proxy).refused, proxy.backends()[0].failed), (1, 0));
     gate.open();
     assert_eq!(holder.answer().status, 200);
 }
 
 #[test]
 fn a_client_that_leaves_is_out_at_once_and_never_sent() {
-    let taken = Taken::new(2, ", wait: { max: 60s, most: 2 }");
+    let taken = Taken::new(2, ", queue: { timeout: 60s, max_requests: 2 }");
     let mut clients = taken.waiting(2);
     drop(clients.remove(0));
     until("its place is free", || waits(&taken.proxy).now == 1);
     clients.extend(taken.waiting(1));
     let status = waits(&taken.proxy);
-    assert_eq!(status, WaitStatus { now: 2, begun: 3, given_up: 0, left: 1 });
+    assert_eq!(status, QueueStatus { now: 2, total: 3, refused: 0, client_left: 1 });
     let received = taken.application.received.clone();
     taken.finish(clients);
     assert_eq!(received.lock().expect("a list").len(), 3, "the holder's and two more");
@@ -176,21 +176,21 @@ fn a_client_that_leaves_is_out_at_once_and_never_sent() {
 
 #[test]
 fn no_more_wait_than_may() {
-    let taken = Taken::new(1, ", wait: { max: 60s, most: 2 }");
+    let taken = Taken::new(1, ", queue: { timeout: 60s, max_requests: 2 }");
     let clients = taken.waiting(2);
     let answer = taken.proxy.client("out").get("/");
     assert_eq!((answer.status, answer.body.as_str()), (429, "refused: full\n"));
-    assert_eq!(waits(&taken.proxy), WaitStatus { now: 2, begun: 2, given_up: 0, left: 0 });
+    assert_eq!(waits(&taken.proxy), QueueStatus { now: 2, total: 2, refused: 0, client_left: 0 });
     taken.finish(clients);
 }
 
 #[test]
 fn none_that_waits_is_lost_in_a_reload() {
-    let taken = Taken::new(2, ", wait: { max: 60s }");
+    let taken = Taken::new(2, ", queue: { timeout: 60s }");
     let mut clients = taken.waiting(3);
     let address = taken.behind.address("in");
     let of = |entry: &str, pool: &str| egress(2, entry, pool, &[address]);
-    let same = pool(", wait: { max: 60s }");
+    let same = pool(", queue: { timeout: 60s }");
     reload(&taken.proxy, &of(", timeouts: { request: 29s }", &same)).expect("taken up");
     assert_eq!(waits(&taken.proxy).now, 3);
     clients.extend(taken.waiting(1));
@@ -204,10 +204,10 @@ fn none_that_waits_is_lost_in_a_reload() {
 
 #[test]
 fn who_waits_goes_to_backends_that_came_meanwhile() {
-    let taken = Taken::new(2, ", wait: { max: 60s }");
+    let taken = Taken::new(2, ", queue: { timeout: 60s }");
     let clients = taken.waiting(2);
     let newcomer = Backend::ok("new");
-    let section = egress(2, "", &pool(", wait: { max: 60s }"), &[newcomer.address]);
+    let section = egress(2, "", &pool(", queue: { timeout: 60s }"), &[newcomer.address]);
     // Only the newcomer, under another name: the backend of before takes no more.
     reload(&taken.proxy, &section.replace("name: b0", "name: new")).expect("taken up");
     for mut client in clients {
@@ -218,7 +218,7 @@ fn who_waits_goes_to_backends_that_came_meanwhile() {
 
 #[test]
 fn requests_that_wait_are_finished_before_the_end() {
-    let mut taken = Taken::new(2, ", wait: { max: 60s }");
+    let mut taken = Taken::new(2, ", queue: { timeout: 60s }");
     let clients = taken.waiting(3);
     let gate = taken.gate.clone();
     let ended = {

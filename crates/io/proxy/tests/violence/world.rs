@@ -258,16 +258,24 @@ fn in_flight(status: &Status) -> u64 {
     backends.map(|backend| backend.requests.in_flight).sum()
 }
 
-/// The configuration of this turn: policies, sticky cookies, time-outs and backends change.
+/// How many requests wait for room, and have waited in the pools that there are now.
+fn queued(status: &Status) -> (u64, u64) {
+    let queues = status.egress.iter().flat_map(|e| &e.pools).filter_map(|pool| pool.queue);
+    queues.fold((0, 0), |(now, total), queue| (now + queue.now, total + queue.total))
+}
+
+/// The configuration of this turn: policies, sticky cookies, queues, time-outs and backends change.
 fn configuration(turn: u64, backends: &[SocketAddr]) -> ProxyConfig {
     let pool = [
         "policy: bloc",
+        "policy: least_connections, max_in_flight: 1, refusals: { queue: { timeout: 1s, max_requests: 6 } }",
         "policy: bloc, refusals: { most: 1 }",
         "policy: expected_delay",
         "policy: least_connections, cookie: { name: SRV }",
+        "policy: bloc, refusals: { most: 0, queue: {} }",
         "policy: bloc, cookie: { name: SRV, max_age: 1m }",
         "policy: peak_ewma, ejection: { consecutive_failures: 5, base: 100ms }",
-    ][turn as usize % 6];
+    ][turn as usize % 8];
     // Now and then one is gone, and comes back as it was or under another name.
     let absent = (turn % 3 == 1).then_some((turn / 3) as usize % backends.len());
     let backend = |(i, address): (usize, &SocketAddr)| {
@@ -292,16 +300,17 @@ fn configuration(turn: u64, backends: &[SocketAddr]) -> ProxyConfig {
     config
 }
 
-/// Reloads until then; how often.
-fn reload(proxy: &Handle, backends: &[SocketAddr], seed: u64, until: Instant) -> u64 {
+/// Reloads until then; how often, and whether requests have waited for room.
+fn reload(proxy: &Handle, backends: &[SocketAddr], seed: u64, until: Instant) -> (u64, bool) {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let mut turn = 0;
+    let (mut turn, mut waited) = (0, false);
     while Instant::now() < until {
         thread::sleep(Duration::from_millis(rng.random_range(20..400)));
+        waited |= queued(&proxy.status()).1 > 0;
         turn += 1;
         proxy.reload(&configuration(turn, backends)).expect("a reload that is right");
     }
-    turn
+    (turn, waited)
 }
 
 /// What came of it.
@@ -317,6 +326,10 @@ pub struct Verdict {
     pub twice: Vec<u64>,
     /// In flight when all was over, after a while.
     pub in_flight: u64,
+    /// Whether requests have waited for room.
+    pub waited: bool,
+    /// Counted as waiting when all was over.
+    pub waiting: u64,
     /// Clients that saw another's response, or a part of one, or what no proxy may say.
     pub wronged: usize,
 }
@@ -324,11 +337,12 @@ pub struct Verdict {
 impl Verdict {
     /// What must not be, in words.
     pub fn faults(&self) -> Vec<String> {
-        let Verdict { saw, twice, in_flight, wronged, .. } = self;
+        let Verdict { saw, twice, in_flight, waiting, wronged, .. } = self;
         let ends = saw.answered + saw.failed + saw.broken + saw.lost + saw.left;
         let fault = |is: bool, text: String| is.then_some(text);
         [
             fault(*in_flight > 0, format!("{in_flight} requests are still counted as in flight")),
+            fault(*waiting > 0, format!("{waiting} requests are still counted as waiting")),
             fault(!twice.is_empty(), format!("served twice: {twice:?}")),
             fault(*wronged > 0, format!("{wronged} clients got what was not theirs")),
             fault(saw.lost > 0, format!("{} requests were never answered", saw.lost)),
@@ -352,7 +366,7 @@ pub fn run(time: Duration, seed: u64) -> Verdict {
     let clients: Vec<_> = (0..CLIENTS)
         .map(|i| thread::spawn(move || client(address, seed << 8 | i, until)))
         .collect();
-    let reloads = reload(&proxy.handle(), &backends, seed, until);
+    let (reloads, waited) = reload(&proxy.handle(), &backends, seed, until);
     let (mut saw, mut wronged) = (Saw::default(), 0);
     for client in clients {
         // It says what it saw that must not be, and ends.
@@ -368,7 +382,8 @@ pub fn run(time: Duration, seed: u64) -> Verdict {
         saw.left += one.left;
     }
     let began = Instant::now();
-    while in_flight(&proxy.status()) > 0 && began.elapsed() < PATIENCE {
+    let is_over = |status: &Status| in_flight(status) == 0 && queued(status).0 == 0;
+    while !is_over(&proxy.status()) && began.elapsed() < PATIENCE {
         thread::sleep(Duration::from_millis(10));
     }
     over.store(true, Ordering::Relaxed);
@@ -379,6 +394,8 @@ pub fn run(time: Duration, seed: u64) -> Verdict {
         served: served.requests.load(Ordering::Relaxed),
         twice: posts.iter().filter(|(_, n)| **n > 1).map(|(id, _)| *id).collect(),
         in_flight: in_flight(&proxy.status()),
+        waited,
+        waiting: queued(&proxy.status()).0,
         wronged,
     }
 }

@@ -32,7 +32,7 @@ const BLOC: Way = Way {
 const DEFAULTS: Way = Way { name: "defaults", pool: "policy: expected_delay", ingress: Some("") };
 const WAITING: Way = Way {
     name: "defaults, waiting",
-    pool: "policy: expected_delay, refusals: { wait: {} }",
+    pool: "policy: expected_delay, refusals: { queue: {} }",
     ingress: Some(""),
 };
 const LC: Way = Way { name: "least connections", pool: "policy: least_connections", ingress: None };

@@ -5,7 +5,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use plimsoll_l4::{Balancer, Candidate, Policy};
+use plimsoll_l4::lab::Candidate;
+use plimsoll_l4::{Balancer, Policy};
 use plimsoll_l4bench::{Chain, Load, ifindex};
 use plimsoll_sim::flows::Durations;
 use plimsoll_testbed::net::Nginx;

@@ -13,7 +13,7 @@ use plimsoll_model::Nanos;
 use rand::RngCore;
 
 use crate::state::{Closed, Sampler, Taken};
-use crate::{Finish, Policy, Request, ServerLoad, Settings};
+use crate::{Finish, Policy, Probing, Request, ServerLoad, Settings};
 
 /// A draw among those whose CPU has room.
 pub struct CpuRandom {
@@ -95,6 +95,10 @@ impl Policy for CpuRandom {
         if let Some(load) = finish.load {
             self.hear(backend, load, now);
         }
+    }
+
+    fn probing(&self) -> Probing {
+        Probing::Periodic
     }
 
     fn on_probe(&mut self, backend: usize, load: ServerLoad, now: Nanos) {

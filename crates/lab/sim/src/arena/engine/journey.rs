@@ -11,7 +11,7 @@ use super::super::report::Lost;
 use super::super::{Offer, Patience, Refusal};
 use super::flight::Phase;
 use super::server::State;
-use super::{Engine, NOTHING, Parcel, nanos};
+use super::{Engine, NOTHING, Parcel, asks, nanos};
 
 fn keyed(key: Option<u64>) -> Request<'static> {
     key.map_or_else(Request::default, Request::with_key)
@@ -72,7 +72,7 @@ impl Engine<'_> {
         let balancer = self.flights[slot].balancer;
         let policy = &mut self.balancers[balancer as usize];
         let probing = policy.probing();
-        if probing == Probing::Never {
+        if !asks(probing) {
             self.send(slot, now);
             return;
         }
@@ -353,7 +353,8 @@ impl Engine<'_> {
         }
         self.end(slot, now);
         if flight.phase == Phase::Queued {
-            self.queues[flight.balancer as usize].remove(slot);
+            let since = flight.waits_since.unwrap_or_default();
+            self.queues[flight.balancer as usize].waiting.remove(since, slot);
             return self.flights.release(slot);
         }
         self.flights[slot].gone = true;

@@ -13,7 +13,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
-use plimsoll_admission::{Retries, WaitQueue};
+use plimsoll_admission::Retries;
 use plimsoll_policy::{Ending, Policy, Probing, ServerLoad};
 use plimsoll_queueing::ServiceTime;
 use rand::{RngCore, SeedableRng};
@@ -54,6 +54,11 @@ enum Source {
     Arrival,
 }
 
+/// Whether a policy asks backends because of requests. What one is told every so often, hooks tell it.
+fn asks(probing: Probing) -> bool {
+    matches!(probing, Probing::Beside | Probing::Before)
+}
+
 /// "Never" must not overflow.
 fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(NEVER / 4)
@@ -66,7 +71,7 @@ pub(super) struct Engine<'a> {
     /// By balancer.
     retries: Vec<Retries>,
     /// By balancer; empty where none wait.
-    queues: Vec<WaitQueue<u32>>,
+    queues: Vec<wait::Queue>,
     /// When the queue of a balancer is to be looked at, the earliest of each in `alarm_at`.
     alarms: BinaryHeap<Reverse<(u64, u32)>>,
     alarm_at: Vec<u64>,
@@ -118,7 +123,7 @@ impl<'a> Engine<'a> {
         routing.jump();
         let mut senders = routing.clone();
         senders.jump();
-        let probes = balancers.iter().any(|b| b.probing() != Probing::Never);
+        let probes = balancers.iter().any(|b| asks(b.probing()));
         let backends = arena.pool.len();
         let retries = Retries::new(arena.retry).expect("valid retry options");
         let mut engine = Engine {

@@ -11,21 +11,53 @@ use plimsoll_policy::Probing;
 use super::flight::{Flight, Phase};
 use super::{Engine, NEVER};
 
+/// Weight of the newest in the mean time between endings.
+const NEWEST: f64 = 0.05;
+
+/// Requests that wait at one balancer, and how fast its requests end: what a policy is asked with that rather waits.
+#[derive(Clone, Debug)]
+pub(super) struct Queue {
+    pub(super) waiting: WaitQueue<u32>,
+    between_s: Option<f64>,
+    ended: Nanos,
+}
+
 /// One per balancer, none where none wait.
-pub(super) fn queues(options: Option<&WaitOptions>, balancers: usize) -> Vec<WaitQueue<u32>> {
-    let queue = |options| WaitQueue::new(options).expect("valid options for waiting");
-    options.map_or_else(Vec::new, |options| vec![queue(options); balancers])
+pub(super) fn queues(options: Option<&WaitOptions>, balancers: usize) -> Vec<Queue> {
+    options.map_or_else(Vec::new, |options| vec![Queue::new(options); balancers])
+}
+
+impl Queue {
+    fn new(options: &WaitOptions) -> Self {
+        let waiting = WaitQueue::new(options).expect("valid options for waiting");
+        Queue { waiting, between_s: None, ended: Nanos::ZERO }
+    }
+
+    /// A request that was let in has ended, after so long.
+    fn ended(&mut self, now: Nanos, took: Duration) {
+        let between = now.since(self.ended).as_secs_f64();
+        self.ended = now;
+        let mean = self.between_s.get_or_insert(between);
+        *mean += (between - *mean) * NEWEST;
+        self.waiting.ended(took);
+    }
+
+    /// How long one more would wait: as long as it takes until so many have ended; absent where that is not known.
+    fn expected(&self, now: Nanos) -> Option<Duration> {
+        let between = self.between_s?.max(now.since(self.ended).as_secs_f64());
+        Some(Duration::from_secs_f64(between * (self.waiting.len() + 1) as f64))
+    }
 }
 
 impl Engine<'_> {
     /// A new request. Where others wait it does, too, and the first of them has its tries.
     pub(super) fn begin(&mut self, slot: u32, now: u64) {
         let balancer = self.flights[slot].balancer as usize;
-        let others = self.queues.get(balancer).is_some_and(|queue| !queue.is_empty());
+        let others = self.queues.get(balancer).is_some_and(|queue| !queue.waiting.is_empty());
         if !others || !self.wait(slot, now) {
             return self.choose(slot, now);
         }
-        if let Some((_, first)) = self.queues[balancer].next(Nanos(now)) {
+        if let Some((_, first)) = self.queues[balancer].waiting.next(Nanos(now)) {
             (self.flights[first].phase, self.flights[first].woken) = (Phase::Choosing, false);
             self.choose(first, now);
         }
@@ -57,7 +89,7 @@ impl Engine<'_> {
             return false;
         };
         let since = *flight.waits_since.get_or_insert(Nanos(now));
-        if !queue.enter(Nanos(now), since, slot) {
+        if !queue.waiting.enter(Nanos(now), since, slot) {
             return false;
         }
         (flight.phase, flight.refusals) = (Phase::Queued, 0);
@@ -70,13 +102,14 @@ impl Engine<'_> {
         let balancer = ended.balancer as usize;
         let Some(queue) = self.queues.get_mut(balancer) else { return };
         queue.ended(Nanos(now), Duration::from_nanos(now - ended.sent));
-        let Some((_, slot)) = queue.next(Nanos(now)) else { return };
-        // Who asks anyhow finds out whether another has more room by now.
-        if self.balancers[balancer].probing() == Probing::Before {
+        let Some((_, slot)) = queue.waiting.next(Nanos(now)) else { return };
+        let (policy, backend) = (&mut self.balancers[balancer], ended.backend as usize);
+        // One that asks anyhow finds out whether another has more room by now.
+        if policy.probing() == Probing::Before || policy.is_closed(backend, Nanos(now)) {
             return self.wake(slot, now);
         }
         self.flights[slot].woken = true;
-        self.dispatch(slot, ended.backend as usize, now);
+        self.dispatch(slot, backend, now);
     }
 
     /// Looks at the queue whose time has come.
@@ -84,12 +117,12 @@ impl Engine<'_> {
         let Some(Reverse((_, balancer))) = self.alarms.pop() else { return };
         let balancer = balancer as usize;
         self.alarm_at[balancer] = NEVER;
-        while let Some(slot) = self.queues[balancer].expired(Nanos(now)) {
+        while let Some(slot) = self.queues[balancer].waiting.expired(Nanos(now)) {
             let flight = &mut self.flights[slot];
             (flight.phase, flight.woken, flight.last) = (Phase::Choosing, false, true);
             self.choose(slot, now);
         }
-        if let Some((_, slot)) = self.queues[balancer].overdue(Nanos(now)) {
+        if let Some((_, slot)) = self.queues[balancer].waiting.overdue(Nanos(now)) {
             self.wake(slot, now);
         }
         self.set_alarm(balancer);
@@ -101,10 +134,28 @@ impl Engine<'_> {
     }
 
     fn set_alarm(&mut self, balancer: usize) {
-        let Some(Nanos(due)) = self.queues[balancer].due() else { return };
+        let Some(Nanos(due)) = self.queues[balancer].waiting.due() else { return };
         if due < self.alarm_at[balancer] {
             self.alarm_at[balancer] = due;
             self.alarms.push(Reverse((due, balancer as u32)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_is_as_long_as_so_many_endings_take() {
+        let ms = |ms: u64| Nanos::ZERO + Duration::from_millis(ms);
+        let mut queue = Queue::new(&WaitOptions::default());
+        assert_eq!(queue.expected(ms(0)), None);
+        (1..=200).for_each(|k| queue.ended(ms(10 * k), Duration::from_millis(30)));
+        assert_eq!(queue.expected(ms(2_000)).map(|d| d.as_millis()), Some(10));
+        assert!(queue.waiting.enter(ms(2_000), ms(2_000), 1));
+        assert_eq!(queue.expected(ms(2_000)).map(|d| d.as_millis()), Some(20));
+        let long = queue.expected(ms(2_100)).map(|d| d.as_millis());
+        assert_eq!(long, Some(200), "none has ended for long");
     }
 }

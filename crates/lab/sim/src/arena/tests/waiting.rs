@@ -5,7 +5,7 @@ use plimsoll_policy::{ExpectedDelaySettings, Sight};
 
 use super::*;
 
-const WAIT: WaitOptions = WaitOptions { max_wait_ms: 5_000, most: 1_000 };
+const WAIT: WaitOptions = WaitOptions { timeout_ms: 5_000, max_requests: 1_000 };
 
 /// Ten backends that let in two requests each, and as many users as that and half as many more.
 fn closed(wait: Option<WaitOptions>) -> ArenaReport {
@@ -40,10 +40,10 @@ fn users_who_come_again_at_once_are_served_in_turn_where_they_wait() {
 
 #[test]
 fn who_has_waited_as_long_as_may_be_is_refused_for_good_and_so_is_one_too_many() {
-    let short = closed(Some(WaitOptions { max_wait_ms: 20, ..WAIT }));
+    let short = closed(Some(WaitOptions { timeout_ms: 20, ..WAIT }));
     assert!((0.1..0.7).contains(&short.drop_ratio()), "{}", short.drop_ratio());
     assert!(short.p99_us < 400e3, "{}", short.p99_us);
-    let few = closed(Some(WaitOptions { most: 1, ..WAIT }));
+    let few = closed(Some(WaitOptions { max_requests: 1, ..WAIT }));
     assert!(few.drop_ratio() > 0.1, "four may wait, of ten: {}", few.drop_ratio());
     assert_eq!((short.offered(), few.offered()), (36_000, 36_000));
 }
