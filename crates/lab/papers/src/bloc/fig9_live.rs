@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde_json::json;
+
 use super::cluster::{FRONTENDS, Load};
 use super::live::{Seen, Way, start};
 use crate::Provenance::Emulated;
@@ -26,17 +28,29 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 const BLOC: Way = Way {
     name: "BLOC, capacity 10",
-    pool: "policy: bloc, refusals: { most: 9, budget: { per_admitted: 9, burst: 100 } }",
-    ingress: Some(", capacity: { static: 10 }"),
+    pool: || {
+        let budget = json!({ "per_admitted": 9, "burst": 100 });
+        json!({ "policy": "bloc", "refusals": { "most": 9, "budget": budget } })
+    },
+    ingress: Some(|| json!({ "capacity": { "static": 10 } })),
 };
-const DEFAULTS: Way = Way { name: "defaults", pool: "policy: expected_delay", ingress: Some("") };
+const DEFAULTS: Way = Way {
+    name: "defaults",
+    pool: || json!({ "policy": "expected_delay" }),
+    ingress: Some(|| json!({})),
+};
 const WAITING: Way = Way {
     name: "defaults, waiting",
-    pool: "policy: expected_delay, refusals: { wait: {} }",
-    ingress: Some(""),
+    pool: || json!({ "policy": "expected_delay", "refusals": { "wait": {} } }),
+    ingress: Some(|| json!({})),
 };
-const LC: Way = Way { name: "least connections", pool: "policy: least_connections", ingress: None };
-const P2C: Way = Way { name: "two choices", pool: "policy: power_of_n", ingress: None };
+const LC: Way = Way {
+    name: "least connections",
+    pool: || json!({ "policy": "least_connections" }),
+    ingress: None,
+};
+const P2C: Way =
+    Way { name: "two choices", pool: || json!({ "policy": "power_of_n" }), ingress: None };
 
 /// `hey -c 100`.
 const HEY: Load = Load::Closed(100);

@@ -100,7 +100,7 @@ fn sweep(
     part: (f64, f64),
 ) -> Result<(Vec<Point>, f64), Failure> {
     let family = Family::start()?;
-    let mut bed = Bed::start(context, &family, pool, SIZES, &[])?;
+    let mut bed = Bed::start(context, &family, pool, SIZES, (&[], context.seed))?;
     let core_rps = bed.scale(context, &family, cells)?.core_rps;
     let loads: &[f64] = context.pick(&LOADS[1..2], &LOADS);
     let all = (loads.len() * methods().len()) as f64;
