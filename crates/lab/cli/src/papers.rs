@@ -329,8 +329,8 @@ fn answer(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> ExitCode {
 fn tone(verdict: plimsoll_papers::Verdict) -> Tone {
     use plimsoll_papers::Verdict;
     match verdict {
-        Verdict::Agrees | Verdict::Better => Tone::Good,
-        Verdict::Differs => Tone::Warn,
+        Verdict::Agrees | Verdict::Better | Verdict::Reached => Tone::Good,
+        Verdict::Differs | Verdict::Missed => Tone::Warn,
         Verdict::Fitted | Verdict::NotComparable | Verdict::QuickRun => Tone::Quiet,
     }
 }
