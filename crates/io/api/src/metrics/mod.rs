@@ -221,7 +221,7 @@ fn curve_gauges(page: &mut Page, services: &[Snapshot]) {
         page,
         services,
         "plimsoll_backend_idle_latency_seconds",
-        "Response time at rest, as learned.",
+        "Unloaded service time, as learned.",
         |c| Some(seconds(c.l0_ms)),
     );
     per_curve(
