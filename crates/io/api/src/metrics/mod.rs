@@ -200,7 +200,7 @@ fn curve_gauges(page: &mut Page, services: &[Snapshot]) {
         page,
         services,
         "plimsoll_backend_capacity_rps",
-        "Requests per second it can bear, as learned.",
+        "Capacity in requests per second, as learned.",
         |c| Some(c.capacity_rps),
     );
     per_curve(
