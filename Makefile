@@ -22,11 +22,11 @@ test: deps check ## formatting, lints and all tests; lists at the end what did n
 	CARGO='$(CARGO)' scripts/test --locked --workspace
 
 # All tests of what decides (crates/logic), of sinks, probes and API, and the unit tests of the daemon, its configuration
-# among them. Without simulated days, end-to-end tests, the lab and layer 4. One command, so that all is built once; a
-# test file that belongs here is named in QUICK_TESTS. No lints: `make check`.
+# among them. Without simulated days, end-to-end tests, a real NGINX, the lab and layer 4. One command, so that all is
+# built once; a test file that belongs here is named in QUICK_TESTS. No lints: `make check`.
 QUICK = model queueing cookie feedback learn pack policy admission control config sink probe api
-QUICK_TESTS = it registry haproxy allocation codec vectors curves menus rounding api \
-    faults l4_faults lives many reports weights
+QUICK_TESTS = it registry haproxy allocation codec vectors curves menus rounding model policies steering averages api \
+    descriptors faults l4_faults lives many reports several source weights
 quick: deps ## tests for while you work: logic, configuration, sinks, probes, API (2 min when built)
 	$(CARGO) test --locked $(QUICK:%=-p plimsoll-%) -p plimsoll --lib --bins $(QUICK_TESTS:%=--test %)
 
@@ -64,8 +64,8 @@ bench-pool: lab ## the pool of the KnapsackLB paper behind real HAProxys (two ru
 	$(RELEASE)/plimsoll-lab pool --load 0.85 --service 50ms --learn 150s --measure 50s --rounds 3 \
 	    --concurrent 4 --lanes static-oracle,plimsoll-roundrobin,plimsoll-leastconn,leastconn-cores
 
-# Runs of the same options go on where they were.
-bench-peers: lab ## Plimsoll's proxy, HAProxy and Envoy on the pool of the KnapsackLB paper, alone and as ten (2 h)
+# Runs of the same commit and options go on where they were.
+bench-peers: lab ## Plimsoll's proxy, HAProxy and Envoy on the pool of the KnapsackLB paper, alone and as ten (3.3 h)
 	$(RELEASE)/plimsoll-lab peers --out target/peers
 	$(RELEASE)/plimsoll-lab peers --peers haproxy-plimsoll,expected-delay --balancers 1 --loads 0.7,0.85 --rounds 5 \
 	    --against haproxy-plimsoll --out target/peers-alone

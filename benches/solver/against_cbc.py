@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import pathlib
-import re
 import statistics
 import subprocess
 import sys
@@ -20,6 +19,7 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+CBC = ROOT / "crates/lab/papers/src/knapsack/table4/cbc.py"
 SIZES = [(100, 10), (500, 10), (1000, 10), (100, 100)]
 
 
@@ -47,26 +47,10 @@ from instances import UNITS, menus
 
 def solve_cbc(instance, gap, limit):
     """Wall and CPU seconds that CBC reports, and the cost of its choice."""
-    problem = pulp.LpProblem("menus", pulp.LpMinimize)
-    chosen = [
-        [pulp.LpVariable(f"x_{i}_{j}", cat="Binary") for j in range(len(menu))]
-        for i, menu in enumerate(instance)
-    ]
-    pairs = [(x, entry) for xs, menu in zip(chosen, instance) for x, entry in zip(xs, menu)]
-    problem += pulp.lpSum(x * cost for x, (_, cost) in pairs)
-    for xs in chosen:
-        problem += pulp.lpSum(xs) == 1
-    problem += pulp.lpSum(x * weight for x, (weight, _) in pairs) >= UNITS
-    with tempfile.TemporaryDirectory() as folder:
-        log = pathlib.Path(folder) / "log"
-        solver = pulp.PULP_CBC_CMD(msg=False, threads=1, gapRel=gap, timeLimit=limit, logPath=str(log))
-        problem.solve(solver)
-        text = log.read_text()
-    cpu, wall = re.search(r"Total time \(CPU seconds\):\s+(\S+)\s+\(Wallclock seconds\):\s+(\S+)", text).groups()
-    picks = [max(range(len(xs)), key=lambda j: xs[j].value() or 0) for xs in chosen]
-    weight = sum(menu[j][0] for menu, j in zip(instance, picks))
-    cost = sum(menu[j][1] for menu, j in zip(instance, picks))
-    return float(wall), float(cpu), cost if weight >= UNITS else float("inf")
+    given = json.dumps({"target": UNITS, "limit_seconds": limit, "gap": gap, "menus": instance})
+    out = subprocess.run([sys.executable, str(CBC)], check=True, input=given, capture_output=True, text=True).stdout
+    found = json.loads(out)
+    return found["wall_ms"] / 1e3, found["cpu_ms"] / 1e3, found["cost"] if found["fits"] else float("inf")
 
 
 def solve_plimsoll(binary, path):

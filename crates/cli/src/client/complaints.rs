@@ -37,9 +37,9 @@ pub fn of(view: &ServiceView) -> Vec<Complaint> {
         }
         Serving::Unknown => {
             let why = match (&view.trouble, view.backends.is_empty()) {
-                (Some(_), true) => "the balancer has told of none that can be steered",
+                (Some(_), true) => "the balancer has reported none that can be steered",
                 (Some(_), false) => "the balancer cannot be read and steered",
-                (None, true) => "the balancer has told of none yet",
+                (None, true) => "the balancer has reported none yet",
                 (None, false) => "the balancer has not been read yet",
             };
             let message = format!("whether its backends serve is not known: {why}");
@@ -205,8 +205,8 @@ mod tests {
         for (mut view, trouble, why) in [
             (unread.clone(), None, "has not been read yet"),
             (unread, Some("it has no such server"), "cannot be read and steered"),
-            (none.clone(), None, "has told of none yet"),
-            (none, Some("4 slots are free"), "has told of none that can be steered"),
+            (none.clone(), None, "has reported none yet"),
+            (none, Some("4 slots are free"), "has reported none that can be steered"),
         ] {
             view.trouble = trouble.map(str::to_owned);
             let found = of(&view);

@@ -95,7 +95,7 @@ fn table(service: &ServiceCurves) -> Table {
     let mut table = Table::new([
         left("BACKEND"),
         left("CURVE"),
-        right("AT REST (ms)"),
+        right("UNLOADED (ms)"),
         right("CAPACITY (req/s)"),
         right("± (%)"),
         right("CORES"),
@@ -128,7 +128,7 @@ fn chart(operated: &OperatedCurve, title: String) -> Chart {
         title,
         note: match latency_ms {
             Some(ms) => format!("{} ms at {} of {capacity} req/s", number(*ms), number(*rate_rps)),
-            None => format!("{} ms at rest, {capacity} req/s", number(curve.l0_ms)),
+            None => format!("{} ms unloaded, {capacity} req/s", number(curve.l0_ms)),
         },
         line: curve.line.clone(),
         points: curve.points.iter().map(|(rps, ms, _)| (*rps, *ms)).collect(),

@@ -119,7 +119,7 @@ fn backends(view: &ServiceView) -> Table {
         right("TRAFFIC (req/s)"),
         right("CAPACITY (req/s)"),
         right("LATENCY (ms)"),
-        right("AT REST (ms)"),
+        right("UNLOADED (ms)"),
         right("ASKED (%)"),
     ]);
     for backend in &view.backends {

@@ -188,7 +188,7 @@ SERVICE  METHOD              PHASE   EPOCH  IN USE  TRAFFIC (req/s)  CAPACITY (r
 shop     roundrobin (split)  steady     12     2/3            400.0             500.0          44.1           44.7       2.50
 
 shop: backends
-BACKEND  STATE      WEIGHT  SHARE (%)  TRAFFIC (req/s)  CAPACITY (req/s)  LATENCY (ms)  AT REST (ms)  ASKED (%)
+BACKEND  STATE      WEIGHT  SHARE (%)  TRAFFIC (req/s)  CAPACITY (req/s)  LATENCY (ms)  UNLOADED (ms)  ASKED (%)
 s1       ready         192       75.0            300.0             400.0          30.2          20.0  0.0
 s2       exploring  60 → 64       25.0            100.0                 -          30.2             -  0.0
 s3       failed      ? → 0        0.0             0.00                 -             -             -  0.0
@@ -244,7 +244,7 @@ fn curves_are_shown_as_numbers_plots_and_a_file() {
     let daemon = Daemon::start(&["shop"]);
     let args = curves::Args::of(daemon.common(None, Format::Table), None);
     let shown = told(|out| curves::execute(&args, &Screen::PLAIN, out)).expect("curves");
-    let row = "s1       hyperbola          20.0             400.0    3.4   4.00              -       2        300.0      30.2";
+    let row = "s1       hyperbola           20.0             400.0    3.4   4.00              -       2        300.0      30.2";
     assert!(shown.contains(row), "\n{shown}");
     assert!(shown.contains("30.2 ms at 300.0 of 400.0 req/s"), "\n{shown}");
     assert!(shown.contains('●') && shown.contains('┊'), "\n{shown}");

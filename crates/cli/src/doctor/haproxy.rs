@@ -133,7 +133,7 @@ fn process(name: &str, socket: &str, inspection: &Inspection, now: u64, findings
         ),
         Some(AccessLevel::User) => Finding::error(
             name,
-            "the socket has level user: not even the method is told",
+            "the socket has level user: not even the method can be read",
             "write `stats socket … level admin` in haproxy.cfg",
         ),
     });

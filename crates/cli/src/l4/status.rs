@@ -124,7 +124,8 @@ fn table(status: &Status) -> String {
         }
         for one in vip.backends.iter().filter(|one| one.part < 1.0) {
             let percent = one.part * 100.0;
-            text += &format!("  {} is spared: {percent:.0} % of its weight counts\n", one.name);
+            text +=
+                &format!("  {} is in slow start: {percent:.0} % of its weight counts\n", one.name);
         }
         for one in vip.backends.iter().filter(|one| one.load.is_some() || one.load_failures > 0) {
             let load = one.load.map_or("not known".to_owned(), |load| format!("{load:.2}"));

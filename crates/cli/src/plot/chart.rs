@@ -1,6 +1,6 @@
 //! What a plot of latency over load shows, wherever it is drawn.
 
-/// The plot shows at most this multiple of the latency at rest, unless more was measured: near
+/// The plot shows at most this multiple of the unloaded service time, unless more was measured: near
 /// capacity a curve rises without bound, and would flatten everything else.
 const TALLEST: f64 = 5.0;
 
@@ -19,7 +19,7 @@ pub struct Chart {
     pub now: Option<(f64, f64)>,
     /// Requests per second it can bear.
     pub capacity_rps: f64,
-    /// Latency at rest, milliseconds.
+    /// Unloaded service time, milliseconds.
     pub l0_ms: f64,
 }
 
@@ -71,7 +71,7 @@ pub mod tests {
         let at = |x: f64| (x, 10.0 + 1_000.0 / (100.0 - x));
         Chart {
             title: "s1".to_owned(),
-            note: "20.0 ms at rest".to_owned(),
+            note: "20.0 ms unloaded".to_owned(),
             line: (0..100).map(|x| at(f64::from(x))).collect(),
             points: vec![at(30.0), at(60.0)],
             now: Some(at(50.0)),

@@ -119,7 +119,7 @@ mod tests {
     fn a_curve_is_drawn_with_its_marks() {
         let expected = "\
 s1
-20.0 ms at rest
+20.0 ms unloaded
  125 ms┤                         ⢰⠁ ┊
        ┤                         ⡜  ┊
        ┤                        ⣰⠁  ┊

@@ -262,7 +262,7 @@ impl Explorer {
         let (first, name) = (service.sink.value.first(), &service.name);
         if sink == first {
             if self.stood_in.remove(name).is_some() {
-                tracing::info!(pool = %name, "its servers are told by the first balancer again");
+                tracing::info!(pool = %name, "its servers are those of the first balancer again");
             }
             return;
         }

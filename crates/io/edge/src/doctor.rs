@@ -88,7 +88,7 @@ fn forwards(about: &str) -> Finding {
     finding(
         Level::Error,
         about,
-        "net.ipv4.ip_forward is 0: the kernel's routes are not told to programs, and nothing is routed",
+        "net.ipv4.ip_forward is 0: the kernel does not give its routes to programs, and nothing is routed",
         "sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1",
     )
 }

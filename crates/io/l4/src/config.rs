@@ -119,7 +119,7 @@ pub struct Backend {
     pub address: IpAddr,
     /// Its MAC address; without it, the neighbour table's.
     pub mac: Option<Mac>,
-    /// Its share of first packets.
+    /// Its share of the SYNs.
     pub weight: u16,
     /// Its id in cookies; to be set where several balancers serve one VIP.
     pub id: Option<u16>,

@@ -1,4 +1,4 @@
-//! Why a packet did not go the straight way: the counters' names, in the order of `bpf/types.h`.
+//! Why a packet left the fast path: the counters' names, in the order of `bpf/types.h`.
 
 /// The names, as `plimsoll l4 status` shows them; docs/l4.md says what each means.
 pub const REASONS: [&str; 22] = [

@@ -34,7 +34,7 @@ impl Member {
         self.backend.as_ref().is_some_and(up) && self.value.state == MemberState::Live
     }
 
-    /// Its share of first packets.
+    /// Its share of the SYNs.
     pub(crate) fn weight(&self) -> u16 {
         let configured = self.backend.as_ref().map_or(0, |backend| backend.weight);
         if self.takes_new() { self.note.weight.unwrap_or(configured) } else { 0 }

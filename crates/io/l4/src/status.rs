@@ -108,7 +108,7 @@ pub struct BackendStatus {
     /// `live` serves its connections, `gone` has none, `lost` cannot be reached: no interface leads to it, or its
     /// MAC address is not known yet.
     pub state: MemberState,
-    /// Its share of first packets as last programmed.
+    /// Its share of the SYNs as last programmed.
     pub weight: u16,
     /// How much of it counts: all is 1, less while `slow_start` spares the server.
     pub part: f64,

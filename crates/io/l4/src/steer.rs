@@ -36,7 +36,7 @@ pub struct Reading {
 pub struct ServerReading {
     /// Its name.
     pub name: String,
-    /// Its share of first packets, whether or not it takes any now.
+    /// Its share of the SYNs, whether or not it takes any now.
     pub weight: u16,
     /// What it takes, as configured.
     pub state: BackendState,

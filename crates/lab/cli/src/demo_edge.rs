@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use plimsoll_edge::{PlaceStatus, Status};
 use plimsoll_lanes::Interrupt;
 use plimsoll_papers::Failure;
-use plimsoll_papers::edge_cell::{Cell, CellPlan, set};
+use plimsoll_papers::edge_live::{Cell, CellPlan, set};
 use plimsoll_terminal::table::{self, Table, left, right};
 use plimsoll_terminal::view::View;
 use plimsoll_terminal::{Format, Screen};

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use plimsoll_lanes::{Interrupt, raise_descriptor_limit};
+use plimsoll_lanes::{Interrupt, raise_descriptor_limit, twice};
 use plimsoll_papers::{
     Context, Experiment, Failure, Missing, Options, Provenance, Ran, ServerPool,
 };
@@ -72,9 +72,8 @@ pub struct RunArgs {
 
 impl RunArgs {
     fn options(&self) -> Options {
-        let mut pools = self.pool.clone();
-        pools.dedup();
-        Options { pools, site: self.site.clone(), lane: self.lane, window: self.window }
+        let (pools, site) = (self.pool.clone(), self.site.clone());
+        Options { pools, site, lane: self.lane, window: self.window }
     }
 }
 
@@ -230,20 +229,21 @@ fn document(ran: &Ran) -> serde_json::Value {
     })
 }
 
-/// The experiments asked for, each once, or everything that is wrong with the wish.
+/// The experiments asked for, or everything that is wrong with the wish.
 fn chosen(args: &RunArgs) -> Result<Vec<&'static Experiment>, Vec<String>> {
     let found = by_name(args)?;
     let options = args.options();
-    let mut problems: Vec<String> = options.problems().into_iter().map(str::to_owned).collect();
+    let mut problems = twice("--pool", &options.pools, |pool| pool.name());
+    problems.extend(options.problems().into_iter().map(str::to_owned));
     let has_choice = |e: &&Experiment| plimsoll_papers::haproxy::WITH_OPTIONS.contains(&e.name);
     let study = !options.pools.is_empty() || options.site.is_some() || options.lane.is_some();
     if study && !found.iter().any(has_choice) {
         let names = plimsoll_papers::haproxy::WITH_OPTIONS.join(", ");
         problems.push(format!("--pool, --site and --lane are for {names}"));
     }
-    let has_points = |e: &&Experiment| plimsoll_papers::edge_cell::WITH_WINDOW.contains(&e.name);
+    let has_points = |e: &&Experiment| plimsoll_papers::edge_live::WITH_WINDOW.contains(&e.name);
     if options.window.is_some() && !found.iter().any(has_points) {
-        let names = plimsoll_papers::edge_cell::WITH_WINDOW.join(", ");
+        let names = plimsoll_papers::edge_live::WITH_WINDOW.join(", ");
         problems.push(format!("--window is for {names}"));
     }
     if problems.is_empty() { Ok(found) } else { Err(problems) }
@@ -266,7 +266,7 @@ fn by_name(args: &RunArgs) -> Result<Vec<&'static Experiment>, Vec<String>> {
     for name in &args.names {
         match plimsoll_papers::find(name) {
             Some(e) if found.iter().all(|f| f.name != e.name) => found.push(e),
-            Some(_) => {}
+            Some(_) => problems.push(format!("{name} twice")),
             None => problems.push(unknown(name)),
         }
     }
@@ -329,8 +329,8 @@ fn answer(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> ExitCode {
 fn tone(verdict: plimsoll_papers::Verdict) -> Tone {
     use plimsoll_papers::Verdict;
     match verdict {
-        Verdict::Agrees | Verdict::Better => Tone::Good,
-        Verdict::Differs => Tone::Warn,
+        Verdict::Agrees | Verdict::Better | Verdict::Reached => Tone::Good,
+        Verdict::Differs | Verdict::Missed => Tone::Warn,
         Verdict::Fitted | Verdict::NotComparable | Verdict::QuickRun => Tone::Quiet,
     }
 }
@@ -356,7 +356,7 @@ mod tests {
         let names = |words: &[&str]| -> Vec<&str> {
             chosen(&read(words).unwrap()).unwrap().iter().map(|e| e.name).collect()
         };
-        assert_eq!(names(&["knapsack-fig8", "knapsack-fig8"]), ["knapsack-fig8"]);
+        assert_eq!(names(&["knapsack-fig8"]), ["knapsack-fig8"]);
         assert_eq!(names(&["--all"]).len(), plimsoll_papers::experiments().len());
         assert!(names(&["--paper", "knapsack"]).iter().all(|name| name.starts_with("knapsack-")));
         for wrong in [&[][..], &["--all", "knapsack-fig8"], &["--paper", "x", "--all"]] {
@@ -378,6 +378,9 @@ mod tests {
         assert_eq!(problems(&["edge-fig3-live", "--window", "10s"]), [""; 0]);
         assert!(problems(&["edge-fig3", "--window", "10s"])[0].contains("edge-fig3-live"));
         assert!(problems(&["edge-fig3-live", "--lane", "10s"])[0].contains("haproxy-fig7"));
+        assert_eq!(problems(&["knapsack-fig8", "knapsack-fig8"]), ["knapsack-fig8 twice"]);
+        let pools = ["haproxy-fig7", "--pool", "real,emulated,real"];
+        assert_eq!(problems(&pools), ["--pool: real twice"]);
         assert!(problems(&["haproxy-fig7", "--site", "/x"])[0].contains("--pool wordpress"));
         assert!(read(&["haproxy-fig7", "--pool", "imaginary"]).is_err());
     }

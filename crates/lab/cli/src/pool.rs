@@ -19,7 +19,7 @@ use plimsoll_terminal::{Format, Screen, complain, exit, fail, json};
 
 use crate::duration;
 use plimsoll_lanes::{
-    Distribution, Interrupt, LaneError, LaneKind, Pool, plimsoll, raise_descriptor_limit,
+    Distribution, Interrupt, LaneError, LaneKind, Pool, plimsoll, raise_descriptor_limit, twice,
 };
 use report::Report;
 use rounds::Bench;
@@ -120,16 +120,7 @@ pub fn run(args: &Args) -> ExitCode {
 }
 
 fn problems(args: &Args) -> Vec<String> {
-    let mut found = Vec::new();
-    let twice =
-        |(i, kind): (usize, &LaneKind)| args.lanes[..i].contains(kind).then_some(kind.name());
-    found.extend(
-        args.lanes
-            .iter()
-            .enumerate()
-            .filter_map(twice)
-            .map(|name| format!("--lanes: {name} twice")),
-    );
+    let mut found = twice("--lanes", &args.lanes, |lane| lane.name());
     if args.measure.is_zero() {
         found.push("--measure: expected more than zero".to_owned());
     }

@@ -1,6 +1,6 @@
 //! A Plimsoll daemon of a lane's own, started as `plimsoll run`.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::client::Client;
 use crate::family::Member;
 use crate::haproxy::SECTION;
+use crate::listener::free_address;
 use crate::program::plimsoll;
 use crate::{Family, LaneError, Lb};
 
@@ -161,10 +162,4 @@ pub fn configuration(steered: &Steered, store: &Path, api: SocketAddr) -> Value 
         "store": { "path": store },
         "api": { "listen": api.to_string() },
     })
-}
-
-/// A loopback port that was free a moment ago.
-fn free_address() -> Result<SocketAddr, LaneError> {
-    let listener = TcpListener::bind(("127.0.0.1", 0));
-    listener.and_then(|l| l.local_addr()).map_err(LaneError::system("find a free port"))
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::haproxy::{SECTION, Server};
 use crate::listener::{free_address, wait_until_it_listens};
 use crate::program::{find, places};
+use crate::section::server_timeout;
 use crate::{Family, LaneError, Member};
 
 /// More than any lane has: Envoy's own bounds (1,024) would refuse what the others let wait.
@@ -74,6 +75,13 @@ pub fn find_envoy(said: Option<&Path>) -> Option<PathBuf> {
         Some(path) => path.is_file().then(|| path.to_owned()),
         None => find("envoy", places()),
     }
+}
+
+/// What this Envoy says of its version; nothing when it says nothing.
+pub fn envoy_version(program: &Path) -> Option<String> {
+    let said = Command::new(program).arg("--version").stdin(Stdio::null()).output().ok()?;
+    let text = String::from_utf8(said.stdout).ok()?;
+    text.split_once("version:").map(|(_, version)| version.trim().to_owned())
 }
 
 /// Runs it with this configuration, on one worker, as the other balancers have.
@@ -141,7 +149,7 @@ impl Setting<'_> {
             "match": { "prefix": "/" },
             "route": {
                 "cluster": format!("{SECTION}{i}"),
-                "timeout": format!("{}s", self.patience.as_secs() + 2),
+                "timeout": format!("{}s", server_timeout(self.patience).as_secs()),
                 "hash_policy": [{ "header": { "header_name": ":path" } }],
             },
         });

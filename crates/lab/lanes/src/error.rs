@@ -69,6 +69,9 @@ pub enum LaneError {
     /// The clients do not start, or have stopped.
     #[error("clients: {0}")]
     Load(#[from] LoadError),
+    /// A finished part of an earlier run cannot be taken for this one's; the text names the file.
+    #[error("{0}")]
+    Kept(String),
     /// There is no static split of this pool.
     #[error("no static split of this pool: {0}")]
     Pack(#[from] PackError),

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::family::Member;
+use crate::section::server_timeout;
 use crate::{Family, LaneError, program};
 
 /// It has read its configuration long before.
@@ -129,7 +130,7 @@ fn find_in(places: impl Iterator<Item = PathBuf>) -> Result<PathBuf, LaneError> 
 /// serve. Servers get a little longer than clients are willing to wait, so that what nobody waits for any more does not
 /// pile up.
 pub fn preamble(socket: &Path, patience: Duration) -> String {
-    let server_timeout = patience.as_millis() + 2000;
+    let server_timeout = server_timeout(patience).as_millis();
     format!(
         "global
     stats socket {} mode 600 level admin

@@ -13,8 +13,18 @@ const START_WITHIN: Duration = Duration::from_secs(20);
 /// # Errors
 /// When the system has none.
 pub fn free_address() -> Result<SocketAddr, LaneError> {
-    let address = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
-    address.map_err(LaneError::system("find a free port"))
+    Ok(free_addresses(1)?[0])
+}
+
+/// So many of them, all different: a port that is asked for alone may be given again.
+///
+/// # Errors
+/// When the system has not as many.
+pub fn free_addresses(count: usize) -> Result<Vec<SocketAddr>, LaneError> {
+    let listeners: Result<Vec<TcpListener>, _> =
+        (0..count).map(|_| TcpListener::bind(("127.0.0.1", 0))).collect();
+    let addresses = listeners.and_then(|all| all.iter().map(TcpListener::local_addr).collect());
+    addresses.map_err(LaneError::system("find free ports"))
 }
 
 /// Returns when this process accepts connections there.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::haproxy::Server;
 use crate::listener::{free_address, wait_until_it_listens};
 use crate::program::{find, places};
+use crate::section::server_timeout;
 use crate::{Family, LaneError, Member};
 
 /// Where nginx keeps what does not fit into memory; a directory that is not named would be the system's own.
@@ -110,7 +111,7 @@ http {{
     }}
 }}
 ",
-        patience.as_secs() + 2
+        server_timeout(patience).as_secs()
     );
     text
 }

@@ -3,7 +3,7 @@
 //! All of one make are one process, on one core's worth of threads: sections of a HAProxy, clusters of an Envoy, entries of
 //! a Plimsoll proxy share nothing in it but the CPU.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -14,8 +14,10 @@ use crate::daemon::{Daemon, Steered, configuration as daemon_configuration};
 use crate::envoy::{self, Setting};
 use crate::family::Member;
 use crate::haproxy::{SECTION, Server, preamble, server_lines};
-use crate::listener::wait_until_it_listens;
+use crate::listener::{free_addresses, wait_until_it_listens};
 use crate::program::{self, plimsoll};
+use crate::proxy;
+use crate::section::{LOOPBACK, ProxySection, backends, timeouts};
 use crate::{Family, LaneError, Lb, PATIENCE};
 
 /// More than clients ever have under way: no make's default is to be what is measured.
@@ -139,7 +141,7 @@ impl Balancers {
         program: Option<&Path>,
     ) -> Result<Self, LaneError> {
         // All at once: a port that was free a moment ago may be so again.
-        let mut addresses = free(count + servers.len())?;
+        let mut addresses = free_addresses(count + servers.len())?;
         let entries = addresses.split_off(count);
         let mut all = Balancers { daemon: None, members: Vec::new(), addresses: addresses.clone() };
         let socket = family.dir().join(format!("{name}.sock"));
@@ -184,21 +186,17 @@ impl Balancers {
         (servers, entries): (&[Server], Vec<SocketAddr>),
     ) -> Result<(), LaneError> {
         let mut servers = servers.to_vec();
-        let run = |what: &str, text: Value| -> Result<Command, LaneError> {
-            let mut command = Command::new(plimsoll()?);
-            command.args(["proxy", "run", "--config"]);
-            command.arg(written(family, what, "yaml", &text.to_string())?);
-            Ok(command)
-        };
         if peer.ingress() != Ingress::None {
             let what = format!("{name}-ingress");
-            let command = run(&what, ingress(peer.ingress(), &entries, &servers))?;
+            let text = ingress(peer.ingress(), &entries, &servers);
+            let command = proxy::command(family, &what, &text)?;
             let balancers = std::mem::replace(&mut self.addresses, entries);
             self.spawn(family, &what, command)?;
             let entries = std::mem::replace(&mut self.addresses, balancers);
             servers.iter_mut().zip(entries).for_each(|(server, entry)| server.address = entry);
         }
-        let command = run(name, egress(peer, socket, &self.addresses, &servers))?;
+        let text = egress(peer, socket, &self.addresses, &servers);
+        let command = proxy::command(family, name, &text)?;
         self.spawn(family, name, command)
     }
 
@@ -233,23 +231,10 @@ impl Balancers {
     }
 }
 
-/// Ports that were free a moment ago, all different.
-fn free(count: usize) -> Result<Vec<SocketAddr>, LaneError> {
-    let listeners: Result<Vec<TcpListener>, _> =
-        (0..count).map(|_| TcpListener::bind(("127.0.0.1", 0))).collect();
-    let addresses = listeners.and_then(|all| all.iter().map(TcpListener::local_addr).collect());
-    addresses.map_err(LaneError::system("find free ports"))
-}
-
 fn written(family: &Family, name: &str, ending: &str, text: &str) -> Result<PathBuf, LaneError> {
     let file = family.dir().join(format!("{name}.{ending}"));
     std::fs::write(&file, text).map_err(LaneError::system("write a configuration"))?;
     Ok(file)
-}
-
-/// Servers get a little longer than clients are willing to wait.
-fn request_ms() -> u128 {
-    PATIENCE.as_millis() + 2_000
 }
 
 fn haproxy(socket: &Path, addresses: &[SocketAddr], servers: &[Server]) -> String {
@@ -288,34 +273,30 @@ fn steer(
     })
 }
 
+/// Keys of an entry that is not to be what is measured.
+fn unlimited() -> Value {
+    json!({ "limits": { "connections": NO_LIMIT }, "timeouts": timeouts(PATIENCE) })
+}
+
 fn egress(peer: Peer, socket: &Path, addresses: &[SocketAddr], servers: &[Server]) -> Value {
-    let entry = |(i, address): (usize, &SocketAddr)| {
-        json!({ "name": format!("clients{i}"), "listen": address.to_string(),
-            "limits": { "connections": NO_LIMIT }, "timeouts": { "request": format!("{}ms", request_ms()) } })
-    };
-    let server = |server: &Server| {
-        let Server { name, address, weight } = server;
-        json!({ "name": name, "address": address.to_string(), "weight": weight })
-    };
-    let mut pool = peer.pool();
-    pool["name"] = json!(SECTION);
-    pool["backends"] = servers.iter().map(server).collect();
-    let entries: Vec<Value> = addresses.iter().enumerate().map(entry).collect();
-    json!({ "proxy": { "threads": 1, "socket": socket, "egress": entries, "pools": [pool] } })
+    let section = ProxySection::default().socket(socket);
+    let section = addresses.iter().enumerate().fold(section, |section, (i, address)| {
+        section.egress(&format!("clients{i}"), *address, unlimited())
+    });
+    section.pool(SECTION, backends(servers), peer.pool()).file()
 }
 
 fn ingress(kind: Ingress, entries: &[SocketAddr], servers: &[Server]) -> Value {
-    let entry = |(entry, server): (&SocketAddr, &Server)| {
-        let mut one = json!({ "name": server.name, "listen": entry.to_string(),
-            "upstream": server.address.to_string(), "trust": ["127.0.0.0/8"],
-            "limits": { "connections": NO_LIMIT }, "timeouts": { "request": format!("{}ms", request_ms()) } });
-        if kind == Ingress::Open {
-            one["capacity"] = json!({ "static": NO_LIMIT });
-        }
-        one
-    };
-    let entries: Vec<Value> = entries.iter().zip(servers).map(entry).collect();
-    json!({ "proxy": { "threads": 1, "ingress": entries } })
+    let mut keys = unlimited();
+    keys["trust"] = json!(LOOPBACK);
+    if kind == Ingress::Open {
+        keys["capacity"] = json!({ "static": NO_LIMIT });
+    }
+    let both = entries.iter().zip(servers);
+    let section = both.fold(ProxySection::default(), |section, (entry, server)| {
+        section.ingress(&server.name, *entry, server.address, keys.clone())
+    });
+    section.file()
 }
 
 #[cfg(test)]
@@ -331,7 +312,7 @@ mod tests {
 
     #[test]
     fn each_balancer_has_counts_of_its_own() {
-        let addresses = free(3).unwrap();
+        let addresses = free_addresses(3).unwrap();
         let server =
             Server { name: "s1".into(), address: "127.0.0.1:81".parse().unwrap(), weight: 1 };
         let text = haproxy(Path::new("/x.sock"), &addresses, std::slice::from_ref(&server));

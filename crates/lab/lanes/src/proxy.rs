@@ -12,6 +12,7 @@ use crate::family::Member;
 use crate::haproxy::{SECTION, Server};
 use crate::listener::free_address;
 use crate::program::plimsoll;
+use crate::section::{ProxySection, backends, timeouts};
 use crate::{Family, LaneError};
 
 /// It listens within a second.
@@ -52,13 +53,8 @@ impl Proxy {
         configuration: impl FnOnce(&Path, SocketAddr) -> Value,
     ) -> Result<Self, LaneError> {
         let socket = family.dir().join(format!("{name}.sock"));
-        let file = family.dir().join(format!("{name}.yaml"));
         let address = free_address()?;
-        let text = configuration(&socket, address).to_string();
-        std::fs::write(&file, text)
-            .map_err(LaneError::system("write the proxy's configuration"))?;
-        let mut command = Command::new(plimsoll()?);
-        command.args(["proxy", "run", "--config"]).arg(&file).stdin(Stdio::null());
+        let mut command = command(family, name, &configuration(&socket, address))?;
         let member = family.spawn(name, &mut command);
         let mut member = member.map_err(LaneError::system("start plimsoll proxy run"))?;
         // It answers questions once all its threads serve.
@@ -85,6 +81,20 @@ impl Proxy {
     }
 }
 
+/// `plimsoll proxy run` with this configuration, which is written to the family's directory.
+pub(crate) fn command(
+    family: &Family,
+    name: &str,
+    configuration: &Value,
+) -> Result<Command, LaneError> {
+    let file = family.dir().join(format!("{name}.yaml"));
+    std::fs::write(&file, configuration.to_string())
+        .map_err(LaneError::system("write the proxy's configuration"))?;
+    let mut command = Command::new(plimsoll()?);
+    command.args(["proxy", "run", "--config"]).arg(&file).stdin(Stdio::null());
+    Ok(command)
+}
+
 /// The policy that does what HAProxy's `balance` does.
 pub fn proxy_policy(balance: &str) -> &'static str {
     match balance {
@@ -94,7 +104,7 @@ pub fn proxy_policy(balance: &str) -> &'static str {
     }
 }
 
-/// One thread, as HAProxy has, and as much time for servers.
+/// As much time for servers as the other balancers give them.
 fn configuration(
     socket: &Path,
     address: SocketAddr,
@@ -102,16 +112,9 @@ fn configuration(
     servers: &[Server],
     patience: Duration,
 ) -> Value {
-    let server = |server: &Server| {
-        let Server { name, address, weight } = server;
-        json!({ "name": name, "address": address.to_string(), "weight": weight })
-    };
-    let backends: Vec<Value> = servers.iter().map(server).collect();
-    let request = format!("{}ms", patience.as_millis() + 2000);
-    json!({ "proxy": {
-        "threads": 1,
-        "socket": socket,
-        "egress": [{ "name": "clients", "listen": address.to_string(), "timeouts": { "request": request } }],
-        "pools": [{ "name": SECTION, "policy": policy, "backends": backends }],
-    } })
+    ProxySection::default()
+        .socket(socket)
+        .egress("clients", address, json!({ "timeouts": timeouts(patience) }))
+        .pool(SECTION, backends(servers), json!({ "policy": policy }))
+        .file()
 }

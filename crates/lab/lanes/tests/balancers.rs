@@ -1,12 +1,13 @@
 //! Every balancer that a lane may have serves by the policy that it was given.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::time::Duration;
 
 use plimsoll_lanes::{
     Balancers, Envoy, Family, LaneError, Nginx, PATIENCE, Peer, Proxy, Server, find_envoy,
 };
-use plimsoll_testbed::load::{self, Asked, LoadReport, LoadSpec, Target};
+use plimsoll_testbed::load::{self, Arrivals, Asked, LoadReport, LoadSpec, Target};
 use plimsoll_testbed::{BackendSpec, Service, Testbed, TestbedSpec};
 
 fn servers() -> (Testbed, Vec<Server>) {
@@ -23,12 +24,16 @@ fn servers() -> (Testbed, Vec<Server>) {
     (bed, servers)
 }
 
+/// One client that waits for each answer: nothing is in flight when a server is picked, so that picks do not depend on how
+/// fast this machine is.
 fn load(address: SocketAddr) -> LoadReport {
     let target = Target::resolve(&format!("http://{address}/")).unwrap();
-    let mut spec = LoadSpec::poisson(target, 400.0, Duration::from_secs(1));
+    let mut spec = LoadSpec::poisson(target, 400.0, Duration::from_secs(2));
+    (spec.arrivals, spec.concurrency) = (Arrivals::Closed, Some(1));
     (spec.timeout, spec.seed) = (PATIENCE, 1);
     let page = |i| Asked { path: format!("/page-{i}/?id={i}"), ..Asked::default() };
-    spec.mix = (0..50).map(page).collect();
+    // As many as requests, so that a hash of the page is nearly as even as a draw.
+    spec.mix = (0..1_000).map(page).collect();
     load::start(spec).unwrap().join().unwrap()
 }
 
@@ -50,31 +55,49 @@ fn installed<T>(what: &str, started: Result<T, LaneError>) -> Option<T> {
     }
 }
 
+/// In turns by weight: of some hundred requests one or two more or less.
+const TURNS: Range<f64> = 0.735..0.765;
+/// Drawn, or by hash, of some hundred pages.
+const BY_CHANCE: Range<f64> = 0.62..0.88;
+
 #[test]
 fn weights_and_policies_are_kept_by_each_that_is_installed() {
     let family = Family::start().unwrap();
     let (_bed, servers) = servers();
+    let check = |what: &str, report: &LoadReport, expected: Range<f64>| {
+        let part = second(what, report);
+        assert!(expected.contains(&part), "{what}: {part} of weight 3/4, expected {expected:?}");
+    };
     for (i, line) in ["", "least_conn;"].into_iter().enumerate() {
         let started = Nginx::start(&family, &format!("nginx{i}"), line, &servers, PATIENCE);
         let Some(nginx) = installed("nginx", started) else { break };
-        let part = second("nginx", &load(nginx.address()));
-        assert!((0.6..0.9).contains(&part), "nginx {line}: {part} of weight 3/4");
+        check(&format!("nginx {line}"), &load(nginx.address()), TURNS);
     }
-    for policy in ["ROUND_ROBIN", "LEAST_REQUEST", "RANDOM", "RING_HASH", "MAGLEV"] {
+    for (policy, expected) in [
+        ("ROUND_ROBIN", TURNS),
+        // Of unequal weights that are turns as well, shortened by what is in flight.
+        ("LEAST_REQUEST", TURNS),
+        // It ignores weights.
+        ("RANDOM", 0.4..0.6),
+        ("RING_HASH", BY_CHANCE),
+        ("MAGLEV", BY_CHANCE),
+    ] {
         let started = Envoy::start(&family, &format!("envoy-{policy}"), policy, &servers, PATIENCE);
         let Some(envoy) = installed("Envoy", started) else { break };
-        let part = second(policy, &load(envoy.address()));
-        // Envoy's RANDOM ignores weights. Fifty pages by hash are luck; all else is weight and some load.
-        let expected = if policy == "RANDOM" { 0.35..0.65 } else { 0.5..0.95 };
-        assert!(expected.contains(&part), "Envoy {policy}: {part} of weight 3/4");
+        check(&format!("Envoy {policy}"), &load(envoy.address()), expected);
     }
-    for policy in ["expected_delay", "least_connections", "round_robin", "bloc"] {
+    for (policy, expected) in [
+        ("round_robin", TURNS),
+        // Idle, the one of the greater weight has the fewest per weight.
+        ("least_connections", 0.99..1.01),
+        // Of two that are idle the second draw, as in the paper: the one of the lesser weight, mostly.
+        ("bloc", 0.15..0.35),
+        // It learns that both are as fast, whatever their weights.
+        ("expected_delay", 0.25..0.73),
+    ] {
         let started = Proxy::start(&family, &format!("proxy-{policy}"), policy, &servers, PATIENCE);
         let Some(proxy) = installed("our proxy", started) else { break };
-        let part = second(policy, &load(proxy.address()));
-        // Without ingresses nobody gives bloc chips: it goes where it has not been for longest, whatever the weights.
-        let expected = if policy == "bloc" { 0.35..0.65 } else { 0.5..0.95 };
-        assert!(expected.contains(&part), "our proxy, {policy}: {part} of weight 3/4");
+        check(&format!("our proxy, {policy}"), &load(proxy.address()), expected);
     }
 }
 
@@ -92,13 +115,11 @@ fn each_of_two_envoys_of_one_process_serves() {
             let report = load(address);
             if peer == Peer::EnvoyLeastRequest {
                 let part = second(peer.name(), &report);
-                assert!((0.5..0.95).contains(&part), "{}: {part} of weight 3/4", peer.name());
+                assert!(TURNS.contains(&part), "{}: {part} of weight 3/4", peer.name());
                 continue;
             }
-            // While it measures how fast the servers are it lets in few at a time, and says so.
-            let (total, why) = (&report.total, report.first_error.as_deref());
-            assert!(total.requests > 200 && total.errors < total.requests / 2, "{why:?}");
-            assert!([None, Some("status 503")].contains(&why), "{why:?}");
+            // However few it lets in while it measures how fast the servers are, one at a time is not too many.
+            second(peer.name(), &report);
         }
         both.check().unwrap();
     }

@@ -12,11 +12,26 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::manifest::commit;
 use crate::{Context, Failure};
 
 /// Where the cells of this experiment are kept.
 pub(crate) fn place(out: &Path, name: &str) -> PathBuf {
     out.join(format!("{name}.cells"))
+}
+
+/// Removes those of this run, all of which is in its result now. A quick run has none: what is there is a full run's
+/// that was interrupted, and goes on.
+pub(crate) fn remove(context: &Context, out: &Path, name: &str) -> Result<(), Failure> {
+    if context.quick {
+        return Ok(());
+    }
+    match fs::remove_file(place(out, name)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Failure::file("remove the finished cells")(error))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What a run is: cells of another are not its own.
@@ -57,7 +72,7 @@ impl Cells {
         let head = Head {
             experiment: name.to_owned(),
             seed: context.seed,
-            commit: option_env!("PLIMSOLL_COMMIT").map(str::to_owned),
+            commit: commit().map(str::to_owned),
             options: serde_json::to_value(&context.options).map_err(told)?,
         };
         let text = match fs::read_to_string(&path) {
@@ -211,11 +226,15 @@ mod tests {
             takes_quick: Duration::ZERO,
             run: interrupted_once,
         };
+        const QUICK_TOY: Experiment = Experiment { run: |_| Ok(Outcome::default()), ..TOY };
         let out = tempfile::tempdir().unwrap();
         let context = context(1, out.path());
         let path = place(out.path(), "toy");
         assert!(matches!(crate::run(&TOY, &context, out.path()), Err(Failure::Interrupted)));
         assert!(path.exists());
+        let quick = Context::new(1, true, Interrupt::never()).keeping_cells(out.path());
+        crate::run(&QUICK_TOY, &quick, out.path()).unwrap();
+        assert!(path.exists(), "a quick run leaves a full run's cells alone");
         crate::run(&TOY, &context, out.path()).unwrap();
         assert!(!path.exists(), "all of it is in the result");
     }

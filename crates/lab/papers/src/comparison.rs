@@ -170,6 +170,10 @@ pub enum Verdict {
     Better,
     /// Beyond the tolerance; the sentence says why.
     Differs,
+    /// Within a target of Plimsoll's own, of which the paper says nothing.
+    Reached,
+    /// Beyond such a target; the sentence says why.
+    Missed,
     /// Two different things, or nothing in the paper; the sentence says why.
     NotComparable,
     /// A quick run, whose numbers are worth nothing.
@@ -184,6 +188,8 @@ impl Verdict {
             Verdict::Fitted => "fitted",
             Verdict::Better => "better",
             Verdict::Differs => "differs",
+            Verdict::Reached => "target reached",
+            Verdict::Missed => "target missed",
             Verdict::NotComparable => "not comparable",
             Verdict::QuickRun => "quick run",
         }
@@ -209,6 +215,9 @@ pub struct Comparison {
     pub baseline: Option<Baseline>,
     /// How the parameters were chosen.
     pub parameters: Parameters,
+    /// Whether the limit is a target of Plimsoll's own, not the paper's.
+    #[serde(default)]
+    pub is_target: bool,
     /// Until it is judged.
     #[serde(skip)]
     check: Option<Check>,
@@ -233,6 +242,7 @@ impl Comparison {
             tolerance: check.tolerance(),
             baseline: None,
             parameters: Parameters::Given,
+            is_target: false,
             check: Some(check),
             verdict: Verdict::QuickRun,
             why: String::new(),
@@ -318,6 +328,11 @@ impl Comparison {
         Comparison { parameters: Parameters::Fitted(parameter.into()), ..self }
     }
 
+    /// The same where the limit is a target of Plimsoll's own: ours does not agree with a paper that has no such number.
+    pub fn target(self) -> Self {
+        Comparison { is_target: true, ..self }
+    }
+
     /// The same beside the paper's method as it did here; where it was not run, nothing can be better.
     pub fn beside(self, baseline: Option<Baseline>) -> Self {
         let baseline = baseline.filter(|base| base.paper.is_finite() && base.here.is_finite());
@@ -336,6 +351,8 @@ impl Comparison {
         self.verdict = match &self.parameters {
             _ if check == Check::Nothing => Verdict::NotComparable,
             _ if quick => Verdict::QuickRun,
+            _ if self.is_target && check.holds() => Verdict::Reached,
+            _ if self.is_target => Verdict::Missed,
             Parameters::Given if check.holds() => Verdict::Agrees,
             Parameters::Fitted(_) if check.holds() => Verdict::Fitted,
             Parameters::Given if self.is_better(&check) => Verdict::Better,
@@ -366,7 +383,7 @@ impl Comparison {
 
     /// Why, for people: nothing where it agrees; the fitted parameter and the baseline where there are such.
     pub fn reason(&self) -> String {
-        if self.verdict == Verdict::Agrees {
+        if matches!(self.verdict, Verdict::Agrees | Verdict::Reached) {
             return String::new();
         }
         let fitted = match &self.parameters {
@@ -468,6 +485,18 @@ mod tests {
         silent = silent.fitted("the pause of 150 ms").why("So.");
         silent.judge(false);
         assert_eq!(silent.reason(), "So.");
+    }
+
+    #[test]
+    fn a_target_of_our_own_is_reached_or_missed_and_never_agrees() {
+        let target = |ours| {
+            let wanted = ("not in it; wanted: at most 3", Bound::AtMost(3.0));
+            Comparison::bound(SIMULATED, "x", wanted, ours, "points").target()
+        };
+        assert_eq!([2.0, 4.0].map(target).map(judged), [Verdict::Reached, Verdict::Missed]);
+        let mut quick = target(2.0);
+        quick.judge(true);
+        assert_eq!(quick.verdict(), Verdict::QuickRun);
     }
 
     #[test]

@@ -78,7 +78,7 @@ impl Manifest {
             started: format!("{started:.0}"),
             duration_seconds: Duration::try_from(took).unwrap_or_default().as_secs_f64(),
             plimsoll: env!("CARGO_PKG_VERSION").to_owned(),
-            commit: option_env!("PLIMSOLL_COMMIT").map(str::to_owned),
+            commit: commit().map(str::to_owned),
             rustc: option_env!("PLIMSOLL_RUSTC").map(str::to_owned),
             haproxy: haproxy_version(),
             cbc: cbc_version(),
@@ -87,6 +87,11 @@ impl Manifest {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
         }
     }
+}
+
+/// The commit that this binary was built from, where known.
+pub fn commit() -> Option<&'static str> {
+    option_env!("PLIMSOLL_COMMIT")
 }
 
 fn kernel() -> Option<String> {

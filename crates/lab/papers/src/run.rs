@@ -74,13 +74,7 @@ pub fn run(experiment: &Experiment, context: &Context, out: &Path) -> Result<Ran
     let manifest = Manifest::new(experiment, context, started, &outcome);
     let result = ResultFile { experiment: identity(experiment), outcome };
     write(&result, &manifest, fresh, &dir)?;
-    // All of it is in the result now.
-    match fs::remove_file(cells::place(out, experiment.name)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(Failure::file("remove the finished cells")(error));
-        }
-        _ => {}
-    }
+    cells::remove(context, out, experiment.name)?;
     Ok(Ran { result, manifest, dir })
 }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use plimsoll_lanes::Distribution;
+use plimsoll_lanes::{Distribution, twice};
 use plimsoll_terminal::Format;
 use plimsoll_testbed::{Service, parse_duration};
 
@@ -125,12 +125,8 @@ impl Args {
 
     /// Everything that makes the run impossible; empty when it is possible.
     pub fn problems(&self) -> Vec<String> {
-        let mut found = Vec::new();
-        for (i, lane) in self.lanes.iter().enumerate() {
-            if self.lanes[..i].contains(lane) {
-                found.push(format!("--lanes: {} twice", lane.name()));
-            }
-        }
+        let mut found = twice("--lanes", &self.lanes, |lane| lane.name());
+        found.extend(twice("--loads", &self.loads, |load| *load));
         if self.measure.is_zero() || self.work.is_zero() {
             found.push("--measure and --work: expected more than zero".to_owned());
         }
@@ -241,7 +237,9 @@ mod tests {
         assert_eq!(read(&["--total", "0.9"]).doubts(2).len(), 1);
         let wrong = read(&[
             "--lanes",
-            "random2,random2",
+            "random2,leastconn-equal,random2",
+            "--loads",
+            "0.5,0.5",
             "--total",
             "0.15",
             "--event",
@@ -249,8 +247,8 @@ mod tests {
             "--event",
             "hang@1h+1s:s1",
         ]);
-        // Twice the same lane, two servers below 1 ms, no such server, an event after the end.
-        assert_eq!(wrong.problems().len(), 5, "{:?}", wrong.problems());
+        // Twice the same lane and load, two servers below 1 ms, no such server, an event after the end.
+        assert_eq!(wrong.problems().len(), 6, "{:?}", wrong.problems());
         assert!(Line::try_parse_from(["real", "--loads", "85"]).is_err());
     }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use plimsoll_lanes::within;
+use plimsoll_lanes::{student, within};
 use plimsoll_testbed::load::Record;
 use serde::Serialize;
 
@@ -82,26 +82,9 @@ impl Ratio {
     }
 }
 
-/// The 97.5 % quantile of Student's t for so many degrees of freedom, by the Cornish-Fisher expansion:
-/// within 1 % from 4 on.
-fn student(freedom: f64) -> f64 {
-    let z: f64 = 1.959_964;
-    let (z3, z5, z7) = (z.powi(3), z.powi(5), z.powi(7));
-    z + (z3 + z) / (4.0 * freedom)
-        + (5.0 * z5 + 16.0 * z3 + 3.0 * z) / (96.0 * freedom.powi(2))
-        + (3.0 * z7 + 19.0 * z5 + 17.0 * z3 - 15.0 * z) / (384.0 * freedom.powi(3))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn student_s_quantiles_are_those_of_the_tables() {
-        for (freedom, table) in [(4.0, 2.776), (9.0, 2.262), (19.0, 2.093), (1000.0, 1.962)] {
-            assert!((student(freedom) / table - 1.0).abs() < 0.01, "{freedom}");
-        }
-    }
 
     #[test]
     fn the_interval_of_known_batches() {

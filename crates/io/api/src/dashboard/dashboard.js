@@ -116,7 +116,7 @@ function curves(view) {
     const least = curve.capacity_is_lower_bound ? "≥ " : "";
     return html("figure", {}, plot(curve, backend, view.rate_rps),
       html("figcaption", {}, html("b", {}, curve.backend),
-        ` ${fixed(curve.l0_ms)} ms at rest, ${least}${fixed(curve.capacity_rps)} req/s, ${curve.family}`));
+        ` ${fixed(curve.l0_ms)} ms unloaded, ${least}${fixed(curve.capacity_rps)} req/s, ${curve.family}`));
   });
   return html("div", { class: "curves" }, ...figures);
 }

@@ -200,7 +200,7 @@ fn curve_gauges(page: &mut Page, services: &[Snapshot]) {
         page,
         services,
         "plimsoll_backend_capacity_rps",
-        "Requests per second it can bear, as learned.",
+        "Capacity in requests per second, as learned.",
         |c| Some(c.capacity_rps),
     );
     per_curve(
@@ -221,7 +221,7 @@ fn curve_gauges(page: &mut Page, services: &[Snapshot]) {
         page,
         services,
         "plimsoll_backend_idle_latency_seconds",
-        "Response time at rest, as learned.",
+        "Unloaded service time, as learned.",
         |c| Some(seconds(c.l0_ms)),
     );
     per_curve(

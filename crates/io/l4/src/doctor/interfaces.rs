@@ -89,7 +89,7 @@ fn offloads(link: &Link, mode: Option<AttachMode>, server: bool) -> Vec<Finding>
         Ok(active) => active,
         Err(error) => {
             let finding = Finding::new("offloads", &link.name, "they decide what XDP sees");
-            return vec![finding.warn(format!("not told: {error}"), "look with ethtool -k")];
+            return vec![finding.warn(format!("unknown: {error}"), "look with ethtool -k")];
         }
     };
     let mut findings = Vec::new();
@@ -180,7 +180,8 @@ fn reverse_path(link: &Link, server: bool) -> Finding {
 }
 
 fn forwarding(config: &L4Config, link: &Link) -> Vec<Finding> {
-    let why = "replies leave by the kernel's routes, which are told only where forwarding is on";
+    let why =
+        "replies leave by the kernel's routes, which programs get only where forwarding is on";
     let mut findings = Vec::new();
     for v4 in [true, false] {
         let Some(vip) = config.vips.iter().find(|vip| vip.address.is_ipv4() == v4) else {
@@ -201,7 +202,7 @@ fn forwarding(config: &L4Config, link: &Link) -> Vec<Finding> {
                     "sysctl -w net.ipv6.conf.all.forwarding=1, or l4.uplink"
                 },
             ),
-            None => finding.warn(format!("{family}: not told"), "is the family enabled?"),
+            None => finding.warn(format!("{family}: unknown"), "is the family enabled?"),
         });
     }
     findings

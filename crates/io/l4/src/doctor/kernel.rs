@@ -45,7 +45,8 @@ fn version(release: &str) -> Finding {
 }
 
 fn features(role: Role) -> Vec<Finding> {
-    let why = "without type information the agent cannot read sockets, and features are not told";
+    let why =
+        "without type information the agent cannot read sockets, and its features are unknown";
     let btf = Finding::new("btf", "machine", why);
     let Some(present) = present() else {
         let advice = "use a kernel with CONFIG_DEBUG_INFO_BTF";
@@ -128,7 +129,7 @@ fn jit() -> Finding {
     match sysctl("net.core.bpf_jit_enable") {
         Some(0) => finding.warn("off", "sysctl -w net.core.bpf_jit_enable=1"),
         Some(_) => finding.ok("on"),
-        None => finding.ok("always on, or not told"),
+        None => finding.ok("always on, or unknown"),
     }
 }
 
@@ -137,7 +138,7 @@ fn clock() -> Finding {
     let finding = Finding::new("clock", "machine", why);
     let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     let Ok(source) = fs::read_to_string(path) else {
-        return finding.ok("the source is not told");
+        return finding.ok("the source is unknown");
     };
     let source = source.trim();
     if QUICK_CLOCKS.contains(&source) {

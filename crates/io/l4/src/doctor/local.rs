@@ -287,7 +287,7 @@ fn keep_alive(config: &L4Config, time_s: Option<u64>) -> Finding {
             ),
         ),
         Some(time) => finding.ok(found(time)),
-        None => finding.ok(format!("not told; connections may be silent for {words}")),
+        None => finding.ok(format!("unknown; connections may be silent for {words}")),
     }
 }
 

@@ -43,7 +43,7 @@ pub fn examine(config: &L4Config, machine: &Machine) -> Vec<Finding> {
             Ok(leads) => leads,
             Err(error) => {
                 let finding = Finding::new("vip_route", &about, "it says where packets go");
-                findings.push(finding.warn(format!("not told: {error}"), "ip route get"));
+                findings.push(finding.warn(format!("unknown: {error}"), "ip route get"));
                 continue;
             }
         };

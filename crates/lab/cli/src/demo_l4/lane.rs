@@ -46,7 +46,7 @@ pub struct Finished {
     pub clients: ClientReport,
     /// What its packets cost.
     pub runs: Runs,
-    /// Packets that did not go the straight way, over all reasons.
+    /// Packets that left the fast path, over all reasons.
     pub fallbacks: u64,
 }
 

@@ -50,7 +50,7 @@ struct LaneReport {
     /// Mean of every packet, both ways, with what counting it costs.
     ns_per_packet: Option<f64>,
     packets: u64,
-    /// Packets that did not go the straight way.
+    /// Packets that left the fast path.
     fallbacks: u64,
     /// Connections by the server that they began with.
     by_server: BTreeMap<String, u64>,

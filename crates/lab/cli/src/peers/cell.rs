@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_lanes::{
     Balancers, CpuClock, Family, Interrupt, LaneError, Measured, PATIENCE, Peer, Pool, Server,
+    envoy_version, haproxy_version,
 };
 use plimsoll_testbed::Testbed;
 use plimsoll_testbed::load::{self, LoadHandle, LoadSpec, Record, Target};
@@ -88,24 +89,67 @@ impl Cell {
     }
 }
 
+/// What was built and installed when a cell ran.
+#[derive(Clone, Debug)]
+pub struct Versions {
+    commit: Option<String>,
+    envoy: Option<String>,
+    haproxy: Option<String>,
+}
+
+impl Versions {
+    /// Those of this program and of this machine.
+    pub fn found(envoy: Option<&Path>) -> Self {
+        Versions {
+            commit: plimsoll_papers::commit().map(str::to_owned),
+            envoy: envoy.and_then(envoy_version),
+            haproxy: haproxy_version(),
+        }
+    }
+}
+
 /// What a cell's numbers depend on beside its place.
-fn settings(args: &Args) -> String {
+pub fn settings(args: &Args, peer: Peer, versions: &Versions) -> String {
+    let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
+    let program = match peer {
+        Peer::EnvoyLeastRequest | Peer::EnvoyAdaptive => {
+            format!(", Envoy {}", known(&versions.envoy))
+        }
+        Peer::HaproxyLeastconn | Peer::HaproxyPlimsoll => format!(", {}", known(&versions.haproxy)),
+        _ => String::new(),
+    };
     format!(
-        "{:?} {:?} {:?} measured {:?} after {:?} or {:?}, seed {}",
+        "{:?} {:?} {:?} measured {:?} after {:?} or {:?}, seed {}, commit {}{program}",
         args.pool,
         args.service,
         args.distribution,
         args.seconds,
         args.warmup,
         args.learn,
-        args.seed
+        args.seed,
+        known(&versions.commit)
     )
 }
 
-/// One that was run with the same settings before.
-pub fn read(file: &Path, args: &Args) -> Option<Cell> {
-    let cell: Cell = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
-    (cell.settings == settings(args)).then_some(cell)
+/// One that was run with the same settings before; nothing where there is none.
+///
+/// # Errors
+/// When it cannot be read, or was run with others.
+pub fn read(file: &Path, settings: &str) -> Result<Option<Cell>, String> {
+    let text = match std::fs::read(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        read => read.map_err(|error| format!("{}: {error}", file.display()))?,
+    };
+    let cell: Cell = serde_json::from_slice(&text)
+        .map_err(|error| format!("{}: {error}; remove it to begin anew", file.display()))?;
+    if cell.settings == settings {
+        return Ok(Some(cell));
+    }
+    Err(format!(
+        "{} is a cell of another run ({}; this one has {settings}): give another --out, or remove it to begin anew",
+        file.display(),
+        cell.settings
+    ))
 }
 
 /// Written beside, and renamed: no file is half a cell.
@@ -122,7 +166,7 @@ pub fn write(file: &Path, cell: &Cell) -> io::Result<()> {
 pub fn run(
     args: &Args,
     pool: &Pool,
-    place: Place,
+    (place, settings): (Place, String),
     envoy: Option<&Path>,
     interrupt: &Interrupt,
 ) -> Result<Option<Cell>, LaneError> {
@@ -182,7 +226,7 @@ pub fn run(
         balancers: place.balancers,
         load: place.load,
         round: place.round,
-        settings: settings(args),
+        settings,
         rate_rps: pool.rate_rps,
         requests,
         failed,
@@ -194,4 +238,63 @@ pub fn run(
         lateness_p99_us: lateness.unwrap_or(0),
         first_error,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn a_cell_of_another_commit_or_another_envoy_is_not_taken() {
+        let args = Line::try_parse_from(["peers"]).unwrap().args;
+        let versions = |commit: &str, envoy: &str| Versions {
+            commit: Some(commit.to_owned()),
+            envoy: Some(envoy.to_owned()),
+            haproxy: Some("HAProxy version 2.6".to_owned()),
+        };
+        let of = |peer, commit, envoy| settings(&args, peer, &versions(commit, envoy));
+        let envoy = of(Peer::EnvoyAdaptive, "a1", "1.31");
+        assert_ne!(envoy, of(Peer::EnvoyAdaptive, "b2", "1.31"));
+        assert_ne!(envoy, of(Peer::EnvoyAdaptive, "a1", "1.32"));
+        assert_eq!(of(Peer::Bloc, "a1", "1.31"), of(Peer::Bloc, "a1", "1.32"), "it has no Envoy");
+        assert!(of(Peer::HaproxyLeastconn, "a1", "1.31").ends_with("HAProxy version 2.6"));
+
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("cell.json");
+        assert_eq!(read(&file, &envoy), Ok(None));
+        let cell = Cell {
+            peer: "envoy-adaptive".to_owned(),
+            balancers: 1,
+            load: 0.7,
+            round: 1,
+            settings: envoy.clone(),
+            rate_rps: 10.0,
+            requests: 1,
+            failed: 0,
+            mean_ms: Some(1.0),
+            error_ms: None,
+            p50_ms: None,
+            p99_ms: None,
+            busy: None,
+            lateness_p99_us: 0,
+            first_error: None,
+        };
+        write(&file, &cell).unwrap();
+        assert_eq!(read(&file, &envoy), Ok(Some(cell)));
+        let why = read(&file, &of(Peer::EnvoyAdaptive, "b2", "1.31")).unwrap_err();
+        assert!(
+            why.contains("commit a1") && why.contains("commit b2") && why.contains("--out"),
+            "{why}"
+        );
+        std::fs::write(&file, "{}").unwrap();
+        assert!(read(&file, &envoy).unwrap_err().contains("remove it"));
+    }
 }

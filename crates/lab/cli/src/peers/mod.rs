@@ -14,14 +14,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use plimsoll_lanes::{
-    Distribution, Interrupt, LaneError, Peer, Pool, find_envoy, raise_descriptor_limit,
+    Distribution, Interrupt, LaneError, Peer, Pool, find_envoy, raise_descriptor_limit, twice,
 };
 use plimsoll_sim::{paper_pool, small_pool};
 use plimsoll_terminal::{Format, Screen, complain, exit, fail, json};
 
 use crate::duration;
 use crate::pool::PoolArg;
-use cell::{Cell, Place};
+use cell::{Cell, Place, Versions};
 use report::Report;
 
 /// Compare Plimsoll's proxy, HAProxy, Envoy and HAProxy under Plimsoll's weights on one emulated pool.
@@ -76,7 +76,7 @@ pub struct Args {
     /// Envoy's program; by default `envoy` in PATH.
     #[arg(long, value_name = "PATH")]
     pub envoy: Option<PathBuf>,
-    /// Write each cell, and result.json and result.txt, here; cells that are there already are not run again.
+    /// Write each cell, and result.json and result.txt, here; cells that the same commit has put there are not run again.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// How to print the result.
@@ -95,8 +95,9 @@ fn load(text: &str) -> Result<f64, String> {
 /// Runs all cells and prints the table. Exits 2 when the arguments do not fit, 1 when it cannot run, 130 when it was
 /// interrupted.
 pub fn run(args: &Args) -> ExitCode {
-    if args.seconds.is_zero() || args.service.is_zero() {
-        complain!("--seconds and --service: expected more than zero");
+    let problems = problems(args);
+    if !problems.is_empty() {
+        problems.iter().for_each(|problem| complain!("{problem}"));
         return ExitCode::from(exit::MALFORMED);
     }
     let envoy = find_envoy(args.envoy.as_deref());
@@ -107,10 +108,12 @@ pub fn run(args: &Args) -> ExitCode {
         }
         None => true,
     };
-    let mut peers: Vec<Peer> = args.peers.iter().filter(is_here).copied().collect();
-    peers.dedup();
+    let peers: Vec<Peer> = args.peers.iter().filter(is_here).copied().collect();
     if peers.is_empty() {
         return fail("nothing is left to compare");
+    }
+    if let Some(other) = args.against.filter(|other| !peers.contains(other)) {
+        return fail(&format!("--against {}: it cannot run here", other.name()));
     }
     let report = match measure(args, &peers, envoy.as_deref()) {
         Ok(Some(report)) => report,
@@ -128,6 +131,19 @@ pub fn run(args: &Args) -> ExitCode {
         Format::Table => out.write_all(report.text(&Screen::stdout()).as_bytes()),
     };
     plimsoll_terminal::written(written.and_then(|()| out.flush()))
+}
+
+fn problems(args: &Args) -> Vec<String> {
+    let mut found = twice("--peers", &args.peers, |peer| peer.name());
+    found.extend(twice("--balancers", &args.balancers, |count| *count));
+    found.extend(twice("--loads", &args.loads, |load| *load));
+    if let Some(other) = args.against.filter(|other| !args.peers.contains(other)) {
+        found.push(format!("--against {}: expected one of --peers", other.name()));
+    }
+    if args.seconds.is_zero() || args.service.is_zero() {
+        found.push("--seconds and --service: expected more than zero".to_owned());
+    }
+    found
 }
 
 fn write_files(dir: &Path, report: &Report) -> io::Result<()> {
@@ -164,22 +180,33 @@ fn measure(args: &Args, peers: &[Peer], envoy: Option<&Path>) -> Result<Option<R
             }
         }
     }
-    let (mut cells, mut limits): (Vec<Cell>, Vec<(f64, f64)>) = (Vec::new(), Vec::new());
+    let mut limits = Vec::new();
     for &load in args.loads.iter().filter(|load| **load < 1.0) {
         limits.push((load, pool(args, load, 1).limit_ms()));
     }
-    for (i, place) in places.iter().enumerate() {
-        let file = cells_dir.as_ref().map(|dir| dir.join(format!("{}.json", place.name())));
-        if let Some(done) = file.as_deref().and_then(|file| cell::read(file, args)) {
+    // All are read before one is run: a cell of another run is found out now rather than after hours.
+    let versions = Versions::found(envoy);
+    let file =
+        |place: &Place| cells_dir.as_ref().map(|dir| dir.join(format!("{}.json", place.name())));
+    let settings = |place: &Place| cell::settings(args, place.peer, &versions);
+    let kept = |place: &Place| match file(place) {
+        Some(file) => cell::read(&file, &settings(place)).map_err(LaneError::Kept),
+        None => Ok(None),
+    };
+    let kept = places.iter().map(kept).collect::<Result<Vec<Option<Cell>>, _>>()?;
+    let mut cells = Vec::new();
+    for (i, (place, kept)) in places.iter().zip(kept).enumerate() {
+        if let Some(done) = kept {
             cells.push(done);
             continue;
         }
         let pool = pool(args, place.load, place.round);
-        let Some(cell) = cell::run(args, &pool, *place, envoy, &interrupt)? else {
+        let what = (*place, settings(place));
+        let Some(cell) = cell::run(args, &pool, what, envoy, &interrupt)? else {
             return Ok(None);
         };
         complain!("{} of {}: {}", i + 1, places.len(), cell.line());
-        if let Some(file) = file {
+        if let Some(file) = file(place) {
             cell::write(&file, &cell).map_err(LaneError::system("write a cell"))?;
         }
         cells.push(cell);
@@ -216,6 +243,21 @@ mod tests {
         for wrong in ["0", "-1", "85", "NaN", "x"] {
             assert!(read(&["--loads", wrong]).is_err(), "{wrong}");
         }
+        assert_eq!(problems(&read(&[]).unwrap()), [""; 0]);
         assert!(read(&["--balancers", "0"]).is_err() && read(&["--peers", "fastest"]).is_err());
+    }
+
+    #[test]
+    fn lists_name_each_once_and_what_is_compared_with_is_among_the_peers() {
+        let found = |words: &[&str]| problems(&read(words).unwrap());
+        let apart = ["--peers", "bloc,prequal,bloc", "--balancers", "2,1,2", "--loads", "0.5,0.5"];
+        assert_eq!(
+            found(&apart),
+            ["--peers: bloc twice", "--balancers: 2 twice", "--loads: 0.5 twice"]
+        );
+        let against = ["--peers", "bloc", "--against"];
+        assert_eq!(found(&[&against[..], &["bloc"]].concat()), [""; 0]);
+        let other = found(&[&against[..], &["prequal"]].concat());
+        assert_eq!(other, ["--against prequal: expected one of --peers"]);
     }
 }

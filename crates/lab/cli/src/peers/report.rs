@@ -2,16 +2,13 @@
 
 use std::fmt::Write as _;
 
+use plimsoll_lanes::half_width;
 use plimsoll_terminal::Screen;
 use plimsoll_terminal::table::{Table, left, right};
 use serde::Serialize;
 
 use super::Args;
 use super::cell::Cell;
-
-/// Quantiles of Student's t for 95 %, two-sided, by degrees of freedom from 1; more have the normal's.
-const T_95: [f64; 10] = [12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23];
-const NORMAL_95: f64 = 1.96;
 
 /// All cells, and what they say of each make under each load.
 #[derive(Debug, Serialize)]
@@ -139,21 +136,13 @@ fn row(of: &Cell, cells: &[Cell], central: &[(f64, f64)], against: Option<&str>)
         p99_ms: mean_of(|cell| cell.p99_ms).unwrap_or(f64::NAN),
         failed_percent: 100.0 * failed as f64 / requests.max(1) as f64,
         of_central: central.map(|central| mean_ms / central),
-        of_other: mean(&ratios).map(|mean| (mean, half_interval(&ratios))),
+        of_other: mean(&ratios).map(|mean| (mean, half_width(&ratios))),
         busy: mean_of(|cell| cell.busy),
     }
 }
 
 fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-}
-
-/// Half of the 95 % interval of their mean.
-fn half_interval(values: &[f64]) -> Option<f64> {
-    let (mean, n) = (mean(values)?, values.len());
-    let t = T_95.get(n.checked_sub(2)?).copied().unwrap_or(NORMAL_95);
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    Some(t * (squares / (n - 1) as f64 / n as f64).sqrt())
 }
 
 #[cfg(test)]
@@ -192,6 +181,5 @@ mod tests {
         assert!(half.is_some_and(|half| (half - 0.6355).abs() < 1e-3), "{half:?}");
         assert!((of.failed_percent - 1.0).abs() < 1e-9);
         assert_eq!(row(&cells[1], &cells, &[], None).of_other, None);
-        assert_eq!(half_interval(&[1.0]), None);
     }
 }

@@ -1,14 +1,15 @@
 //! The paper's cluster with real proxies and real connections: clients, a gateway, frontends that balance, backends
 //! with an ingress before each. Only the work of the backends is emulated.
 
-use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use plimsoll_config::Document;
+use plimsoll_lanes::{LOOPBACK, ProxySection};
 use plimsoll_proxy::{Proxy, ProxyConfig};
 use plimsoll_testbed::load::{self, Arrivals, LoadHandle, LoadReport, LoadSpec, Record, Target};
 use plimsoll_testbed::{BackendSpec, Service, Testbed, TestbedSpec};
+use serde_json::{Value, json};
 
 use super::cluster::{BACKENDS, Load, SERVICE_MS};
 use crate::Failure;
@@ -19,9 +20,9 @@ pub struct Way {
     /// Its name in tables.
     pub name: &'static str,
     /// Keys of a frontend's pool.
-    pub pool: &'static str,
+    pub pool: fn() -> Value,
     /// Keys of the ingress before each backend; none: there is none.
-    pub ingress: Option<&'static str>,
+    pub ingress: Option<fn() -> Value>,
 }
 
 /// What runs for one case, from the clients to the backends; it ends when dropped.
@@ -53,10 +54,10 @@ pub fn start(
         backends.addresses().iter().map(|(_, address)| *address).collect();
     let mut proxies = Vec::new();
     if let Some(keys) = way.ingress {
-        addresses = behind(&mut proxies, &ingress(&addresses, keys))?;
+        addresses = behind(&mut proxies, &ingress(&addresses, &keys()))?;
     }
-    addresses = behind(&mut proxies, &egress(frontends, way.pool, &addresses))?;
-    let front = behind(&mut proxies, &egress(1, "policy: random", &addresses))?;
+    addresses = behind(&mut proxies, &egress(frontends, (way.pool)(), &addresses))?;
+    let front = behind(&mut proxies, &egress(1, json!({ "policy": "random" }), &addresses))?;
     let (arrivals, concurrency) = match load {
         Load::Closed(users) => (Arrivals::Closed, Some(users as usize)),
         Load::Open(rate_rps) => {
@@ -81,8 +82,8 @@ pub fn start(
 }
 
 /// Starts a proxy, each of whose entries listens on a port of the system's choosing.
-fn behind(proxies: &mut Vec<Proxy>, section: &str) -> Result<Vec<SocketAddr>, Failure> {
-    let document = Document::parse("cluster", section);
+fn behind(proxies: &mut Vec<Proxy>, section: &Value) -> Result<Vec<SocketAddr>, Failure> {
+    let document = Document::parse("cluster", &section.to_string());
     let read = document.and_then(|document| {
         document.read(|c| c.fields(&["proxy"])?.required("proxy", "a section", ProxyConfig::read))
     });
@@ -95,35 +96,30 @@ fn behind(proxies: &mut Vec<Proxy>, section: &str) -> Result<Vec<SocketAddr>, Fa
     Ok(addresses)
 }
 
-fn ingress(applications: &[SocketAddr], keys: &str) -> String {
-    let mut text = "proxy:\n  threads: 1\n  ingress:\n".to_owned();
-    for (i, application) in applications.iter().enumerate() {
-        let port = i + 1;
-        // To a string: it cannot fail.
-        let _ = writeln!(
-            text,
-            "    - {{ name: i{i}, listen: \"127.0.0.1:{port}\", upstream: \"{application}\", \
-             trust: [\"127.0.0.0/8\"]{keys} }}"
-        );
-    }
-    text
+/// Entry after entry; [`behind`] gives each a port of its own.
+fn placeholder(i: usize) -> SocketAddr {
+    ([127, 0, 0, 1], i as u16 + 1).into()
 }
 
-fn egress(entries: u32, pool: &str, backends: &[SocketAddr]) -> String {
-    let mut text = "proxy:\n  threads: 1\n  egress:\n".to_owned();
-    for i in 0..entries {
-        let port = i + 1;
-        let _ = writeln!(text, "    - {{ name: f{i}, listen: \"127.0.0.1:{port}\" }}");
+fn ingress(applications: &[SocketAddr], keys: &Value) -> Value {
+    let mut all = json!({ "trust": LOOPBACK });
+    if let (Some(all), Some(keys)) = (all.as_object_mut(), keys.as_object()) {
+        all.extend(keys.clone());
     }
-    let backend =
-        |(i, address): (usize, &SocketAddr)| format!("{{ name: b{i}, address: \"{address}\" }}");
-    let backends: Vec<String> = backends.iter().enumerate().map(backend).collect();
-    let _ = writeln!(
-        text,
-        "  pools:\n    - {{ name: p, {pool}, backends: [ {} ] }}",
-        backends.join(", ")
-    );
-    text
+    let entry = |section: ProxySection, (i, application): (usize, &SocketAddr)| {
+        section.ingress(&format!("i{i}"), placeholder(i), *application, all.clone())
+    };
+    applications.iter().enumerate().fold(ProxySection::default(), entry).file()
+}
+
+fn egress(entries: u32, pool: Value, backends: &[SocketAddr]) -> Value {
+    let entry = |section: ProxySection, i: u32| {
+        section.egress(&format!("f{i}"), placeholder(i as usize), json!({}))
+    };
+    let section = (0..entries).fold(ProxySection::default(), entry);
+    let names: Vec<String> = (0..backends.len()).map(|i| format!("b{i}")).collect();
+    let backends = names.iter().zip(backends).map(|(name, address)| (name.as_str(), *address, 1));
+    section.pool("p", backends, pool).file()
 }
 
 /// What clients saw.

@@ -239,7 +239,7 @@ fn ratios(points: &[Point]) -> Vec<Comparison> {
             0.3,
             (TWO, LEAST),
             "The least loaded server is as even as whole connections allow, two choices are off by two or \
-             three connections, and the paper's tie-breaking is not told.",
+             three connections, and the paper's tie-breaking is not given.",
         ),
     ]
 }

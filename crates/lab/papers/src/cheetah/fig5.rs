@@ -111,7 +111,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
          the network card are not built here."
             .to_owned(),
         "All programs share the look-up of the VIP, the rewrite, the counters and the redirect; the connection \
-         table holds 2 Mi entries. IPv6, options walked and other policies: `cargo run --release -p plimsoll-l4 \
+         table holds 2 Mi entries. IPv6, options walked and other policies: `cargo run --release -p plimsoll-l4bench \
          --example ns_per_packet`."
             .to_owned(),
     ];

@@ -212,6 +212,7 @@ fn comparisons(points: &[Point]) -> Vec<Comparison> {
             error(points, 1, false, 0.0..0.8),
             "points",
         )
+        .target()
         .why(
             "Costs are those of the window before, at a load that was 10 points lower, where packets come in smaller batches and \
              cost more each.",
@@ -223,6 +224,7 @@ fn comparisons(points: &[Point]) -> Vec<Comparison> {
             error(points, 2, false, 0.0..0.8),
             "points",
         )
+        .target()
         .why(TRUTH),
         Comparison::number(
             Measured,

@@ -14,7 +14,10 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use plimsoll_lanes::{Family, PATIENCE, Proxy, free_address, raise_descriptor_limit};
+use plimsoll_lanes::{
+    Family, LOOPBACK, PATIENCE, Proxy, ProxySection, free_addresses, raise_descriptor_limit,
+    timeouts,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -192,7 +195,7 @@ fn sweep(
 ) -> Result<Vec<Point>, Failure> {
     let family = Family::start()?;
     let sizes = Sizes::Heterogeneous;
-    let mut bed = Bed::start(context, &family, pool, sizes, &[])?;
+    let mut bed = Bed::start(context, &family, pool, sizes, (&[], context.seed))?;
     let scale = bed.scale(context, &family, cells)?;
     let rounds: u32 = context.pick(1, 4);
     let all = f64::from(rounds) * (tasks.len() * lanes(pool).len()) as f64;
@@ -281,9 +284,7 @@ fn ours(
     servers: &Addresses,
     groups: &[PathBuf],
 ) -> Result<Lane, Failure> {
-    // A free address for each ingress; the proxy takes no descriptors.
-    let ingresses: Result<Vec<SocketAddr>, _> = servers.iter().map(|_| free_address()).collect();
-    let ingresses = ingresses?;
+    let ingresses = free_addresses(servers.len())?;
     let proxy = Proxy::start_with(family, name, |socket, address| {
         configuration((socket, address), servers, &ingresses, groups)
     })?;
@@ -296,36 +297,29 @@ fn configuration(
     ingresses: &[SocketAddr],
     groups: &[PathBuf],
 ) -> Value {
-    // Servers get a little longer than clients are willing to wait.
-    let timeouts = json!({ "request": format!("{}ms", PATIENCE.as_millis() + 2_000) });
-    let ingress =
-        |(((name, server), listen), group): ((&(String, SocketAddr), &SocketAddr), &PathBuf)| {
-            json!({
-                "name": name,
-                "listen": listen.to_string(),
-                "upstream": server.to_string(),
-                "trust": ["127.0.0.0/8"],
-                "capacity": { "static": ROOM },
-                "cpu": { "cgroup": group },
-                "timeouts": timeouts,
-            })
-        };
+    let section = ProxySection::default().socket(socket).egress(
+        "clients",
+        address,
+        json!({ "timeouts": timeouts(PATIENCE) }),
+    );
     let ways = || servers.iter().zip(ingresses);
-    let backend = |((name, _), listen): (&(String, SocketAddr), &SocketAddr)| json!({ "name": name, "address": listen.to_string() });
-    json!({ "proxy": {
-        "threads": 1,
-        "socket": socket,
-        "ingress": ways().zip(groups).map(ingress).collect::<Vec<_>>(),
-        "egress": [{ "name": "clients", "listen": address.to_string(), "timeouts": timeouts }],
-        "pools": [{
-            "name": "pool",
-            "policy": "cpu_random",
-            "cpu_threshold_percent": (100.0 * THRESHOLD).round() as u32,
-            // All are asked twice in this time.
-            "load_age": format!("{}ms", 2 * READ_EVERY.as_millis()),
-            "backends": ways().map(backend).collect::<Vec<_>>(),
-        }],
-    } })
+    let section = ways().zip(groups).fold(section, |section, (((name, server), listen), group)| {
+        let keys = json!({
+            "trust": LOOPBACK,
+            "capacity": { "static": ROOM },
+            "cpu": { "cgroup": group },
+            "timeouts": timeouts(PATIENCE),
+        });
+        section.ingress(name, *listen, *server, keys)
+    });
+    let backends = ways().map(|((name, _), listen)| (name.as_str(), *listen, 1));
+    let keys = json!({
+        "policy": "cpu_random",
+        "cpu_threshold_percent": (100.0 * THRESHOLD).round() as u32,
+        // All are asked twice in this time.
+        "load_age": format!("{}ms", 2 * READ_EVERY.as_millis()),
+    });
+    section.pool("pool", backends, keys).file()
 }
 
 fn comparison(points: &[Point], pool: ServerPool, method: Method, tasks: f64) -> Comparison {

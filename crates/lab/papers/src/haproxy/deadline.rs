@@ -10,7 +10,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use plimsoll_lanes::{Family, Proxy, free_address, raise_descriptor_limit};
+use plimsoll_lanes::{
+    Family, LOOPBACK, Proxy, ProxySection, free_addresses, raise_descriptor_limit,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -109,7 +111,7 @@ fn sweep(
     part: (f64, f64),
 ) -> Result<Vec<Point>, Failure> {
     let family = Family::start()?;
-    let mut bed = Bed::start(context, &family, pool, SIZES, &[])?;
+    let mut bed = Bed::start(context, &family, pool, SIZES, (&[], context.seed))?;
     let core_rps = bed.scale(context, &family, cells)?.core_rps;
     let rounds: u32 = context.pick(1, 3);
     let loads: &[f64] = context.pick(&LOADS[3..], &LOADS);
@@ -148,9 +150,7 @@ struct Step {
 fn one(context: &Context, family: &Family, bed: &mut Bed, step: &Step) -> Result<Kept, Failure> {
     let turn = Turn::of(context, bed.pool);
     let servers = bed.addresses();
-    // A free address for each ingress; the proxy takes no descriptors.
-    let ingresses: Result<Vec<SocketAddr>, _> = servers.iter().map(|_| free_address()).collect();
-    let ingresses = ingresses?;
+    let ingresses = free_addresses(servers.len())?;
     let proxy = Proxy::start_with(family, &step.name, |socket, address| {
         let setting = Setting { socket, address, servers: &servers, ingresses: &ingresses };
         setting.configuration(bed.pool.deadline(), step.method)
@@ -193,37 +193,23 @@ impl Setting<'_> {
     /// An egress for clients, and an ingress before each server.
     fn configuration(&self, deadline: Duration, method: Method) -> Value {
         let both = || self.servers.iter().zip(self.ingresses);
-        let ingress = |((name, server), address): (&(String, SocketAddr), &SocketAddr)| {
-            let mut entry = json!({
-                "name": name,
-                "listen": address.to_string(),
-                "upstream": server.to_string(),
-            });
-            if method != DEFAULT {
-                entry["capacity"] = json!({ "static": ROOM });
-            }
-            if method != UNAWARE {
-                entry["trust"] = json!(["127.0.0.0/8"]);
-            }
-            entry
-        };
-        let backend = |((name, _), address): (&(String, SocketAddr), &SocketAddr)| json!({ "name": name, "address": address.to_string() });
-        let request = format!("{}ms", deadline.as_millis());
-        json!({ "proxy": {
-            "threads": 1,
-            "socket": self.socket,
-            "ingress": both().map(ingress).collect::<Vec<_>>(),
-            "egress": [{
-                "name": "clients",
-                "listen": self.address.to_string(),
-                "timeouts": { "request": request },
-            }],
-            "pools": [{
-                "name": "pool",
-                "policy": "expected_delay",
-                "backends": both().map(backend).collect::<Vec<_>>(),
-            }],
-        } })
+        let mut keys = json!({});
+        if method != DEFAULT {
+            keys["capacity"] = json!({ "static": ROOM });
+        }
+        if method != UNAWARE {
+            keys["trust"] = json!(LOOPBACK);
+        }
+        let section = both().fold(ProxySection::default(), |section, ((name, server), listen)| {
+            section.ingress(name, *listen, *server, keys.clone())
+        });
+        let timeouts = json!({ "request": format!("{}ms", deadline.as_millis()) });
+        let backends = both().map(|((name, _), listen)| (name.as_str(), *listen, 1));
+        section
+            .socket(self.socket)
+            .egress("clients", self.address, json!({ "timeouts": timeouts }))
+            .pool("pool", backends, json!({ "policy": "expected_delay" }))
+            .file()
     }
 }
 

@@ -66,7 +66,7 @@ pub fn add(
         let at = |x: f64| part.0 + (part.1 - part.0) * (i as f64 + x) / RATES.len() as f64;
         let mut bed = match pool {
             ServerPool::Emulated => None,
-            _ => Some(Bed::start(context, &family, pool, sizes, &[])?),
+            _ => Some(Bed::start(context, &family, pool, sizes, (&[], context.seed))?),
         };
         let core_rps = match &bed {
             Some(bed) => bed.scale(context, &family, cells)?.core_rps,
@@ -160,11 +160,13 @@ impl Namings<'_> {
         names: &[String],
         shared: Option<&mut Bed>,
     ) -> Result<Vec<(Task, Seen)>, Failure> {
+        // Turns and the namings beside them have the same arrivals, the next turns others.
+        let seed = self.context.seed + 1_000 * u64::from(number / TURNS_EVERY);
         let mut own;
         let bed = match shared {
             Some(bed) => bed,
             None => {
-                own = Bed::start(self.context, self.family, self.pool, self.sizes, names)?;
+                own = Bed::start(self.context, self.family, self.pool, self.sizes, (names, seed))?;
                 &mut own
             }
         };
@@ -174,7 +176,7 @@ impl Namings<'_> {
             format!("naming-{}-{}-{}-{number}", self.pool.name(), self.sizes.name(), method.name);
         let (servers, cores) = (bed.addresses(), self.sizes.cores());
         let mut lane = Lane::start(self.family, method, &servers, cores, &name)?;
-        lane.open(&asks(self.pool, names), self.rate_rps, self.context.seed)?;
+        lane.open(&asks(self.pool, names), self.rate_rps, seed)?;
         let turn = Turn::of(self.context, self.pool);
         let what = format!("{}: {}, naming {}", self.pool.title(), method.name, number + 1);
         let mut look = |time, part| {

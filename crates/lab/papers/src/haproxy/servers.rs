@@ -113,7 +113,8 @@ impl Scale {
 }
 
 impl Bed {
-    /// Starts them.
+    /// Starts them. Service times of emulated ones are drawn with `seed`: another for each repetition that has servers
+    /// of its own.
     ///
     /// # Errors
     /// When something is missing, or a part does not start.
@@ -122,10 +123,10 @@ impl Bed {
         family: &Family,
         pool: ServerPool,
         sizes: Sizes,
-        names: &Names,
+        (names, seed): (&Names, u64),
     ) -> Result<Self, Failure> {
         let running = match pool {
-            ServerPool::Emulated => Running::Emulated(emulated(sizes, context.seed, names)?),
+            ServerPool::Emulated => Running::Emulated(emulated(sizes, seed, names)?),
             ServerPool::Real => {
                 let cgroups = cgroups()?;
                 let name = format!("study-{}", sizes.name());

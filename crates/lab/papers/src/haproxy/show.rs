@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use plimsoll_lanes::half_width;
+
 use super::lane::{Seen, Task};
 use super::method::Method;
 use super::servers::Scale;
@@ -29,16 +31,6 @@ pub fn table(name: &str, title: &str, points: &[Point]) -> Result<Table, Failure
         })?;
     }
     Ok(table)
-}
-
-/// Half the width of the 95 % interval of a mean of so many values, in standard errors: Student's t.
-const STUDENT: [f64; 9] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262];
-
-/// Half the width of the 95 % interval of the mean of these; nothing of one.
-pub fn half_width(values: &[f64]) -> Option<f64> {
-    let freedom = values.len().checked_sub(1).filter(|n| *n > 0)?;
-    let t = STUDENT.get(freedom - 1).copied().unwrap_or(1.96);
-    Some(t * mean_and_error(values)?.1)
 }
 
 /// Every method at every rate: means over the repetitions, with 95 % intervals.
@@ -115,17 +107,4 @@ pub fn plot(
     let (x, y) =
         (Axis::linear("tasks per 60 s, the paper's"), Axis::log("mean response time (ms)"));
     Some(Plot::lines(name, title, x, y, lines))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_interval_needs_two_values_and_is_student_s() {
-        assert_eq!(half_width(&[3.0]), None);
-        // Mean 12, standard error 2, one degree of freedom.
-        assert!((half_width(&[10.0, 14.0]).unwrap() - 25.412).abs() < 1e-9);
-        assert_eq!(half_width(&[5.0; 30]), Some(0.0));
-    }
 }

@@ -134,7 +134,7 @@ pub fn on(
     let (methods, left_out) = installed(plan.methods);
     let mut shared = match pool {
         ServerPool::Emulated => None,
-        _ => Some(Bed::start(context, &family, pool, plan.sizes, &[])?),
+        _ => Some(Bed::start(context, &family, pool, plan.sizes, (&[], context.seed))?),
     };
     let scale = match &shared {
         Some(bed) => bed.scale(context, &family, cells)?,
@@ -215,7 +215,8 @@ impl Lanes<'_> {
             let servers = match &shared {
                 Some(bed) => bed.addresses(),
                 None => {
-                    let bed = Bed::start(self.context, self.family, self.pool, self.sizes, &[])?;
+                    let of = (&[][..], group.seed);
+                    let bed = Bed::start(self.context, self.family, self.pool, self.sizes, of)?;
                     let addresses = bed.addresses();
                     beds.push(bed);
                     addresses

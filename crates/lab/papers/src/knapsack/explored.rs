@@ -32,8 +32,6 @@ const ROUND_S: f64 = 10.0;
 const PROBES_PER_S: f64 = 20.0;
 /// The first part of a round, in which the queue takes its shape, is not probed.
 const SETTLE_S: f64 = 2.0;
-/// The part of capacity that may be refreshed at a time; nothing is refreshed here.
-const REFRESH: f64 = 0.05;
 
 /// A type of Table 3.
 #[derive(Clone, Copy, Debug)]
@@ -194,7 +192,7 @@ fn wishes(climbs: &[Climb], backends: &[Backend]) -> Vec<Wanted> {
 fn grant(models: &[BackendModel], wishes: &[Wanted]) -> Result<Vec<BackendId>, ScheduleError> {
     let member = |i: usize| Member { backend: BackendId(i as u32), bound: 1.0, capacity: 1.0 };
     let members: Vec<Member> = (0..models.len()).map(member).collect();
-    Ok(schedule(&members, wishes, REFRESH)?.granted)
+    Ok(schedule(&members, wishes)?.granted)
 }
 
 fn measure(

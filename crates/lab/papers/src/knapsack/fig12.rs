@@ -36,9 +36,9 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
 
 const BY_ROUND_ROBIN: &str = "An equal split asks the one-core backends for more than they serve, so what is \
                               cut off is as long as their queues are: a matter of how many clients wait in \
-                              them, which the paper does not tell.";
+                              them, which the paper does not give.";
 const BY_LEASTCONN: &str = "leastconn keeps queues alike whatever backends serve: what weights cut off a type \
                             is a matter of how many clients wait, and of how service times scatter, neither \
-                            of which the paper tells (ours are exponential).";
+                            of which the paper gives (ours are exponential).";
 const NOT_THE_PAPERS: &str = "The paper has weights under round robin alone; over leastconn the balancer \
                               counts what is in flight at each backend besides.";

@@ -111,7 +111,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
 /// Both were chosen so that the two cuts are as near to each other as the paper's.
 const FITTED: &str = "cores of speed 0.95 in the four-core type, and two clients per core";
 const WHY: &str = "The cut is a matter of how many clients there are and of how much worse four-core backends \
-                   scale, neither of which the paper tells (tables over both). With fewer clients, or open \
+                   scale, neither of which the paper gives (tables over both). With fewer clients, or open \
                    ones at 70 % of the capacity, HAProxy's leastconn relieves slow backends by itself: it \
                    counts requests in flight, and there is nothing left to cut. KLB's weights scatter with the noise \
                    of its measurements (another --seed); where it cuts more it has \

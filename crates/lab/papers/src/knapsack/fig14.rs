@@ -83,7 +83,7 @@ fn evenness(ran: &Ran) -> Comparison {
     )
 }
 
-const WHY: &str = "The paper does not tell the load of this pool, how its clients send, or how its service \
+const WHY: &str = "The paper does not give the load of this pool, how its clients send, or how its service \
                    times scatter; the cut grows steeply with the load, as the plot over it shows. With \
                    few closed clients least connection keeps all cores busy, so what KLB cuts off the \
                    slowest it adds elsewhere.";

@@ -75,6 +75,8 @@ fn verdicts(comparisons: &[Comparison]) -> Markup {
         Verdict::Agrees,
         Verdict::Fitted,
         Verdict::Differs,
+        Verdict::Reached,
+        Verdict::Missed,
         Verdict::NotComparable,
     ];
     html! {
@@ -87,9 +89,9 @@ fn verdicts(comparisons: &[Comparison]) -> Markup {
 
 fn class(verdict: Verdict) -> &'static str {
     match verdict {
-        Verdict::Agrees => "agrees",
+        Verdict::Agrees | Verdict::Reached => "agrees",
         Verdict::Better => "better",
-        Verdict::Differs => "differs",
+        Verdict::Differs | Verdict::Missed => "differs",
         Verdict::Fitted | Verdict::NotComparable | Verdict::QuickRun => "",
     }
 }

@@ -116,6 +116,7 @@ pub struct Climb {
     w_max: f64,
     /// Weights found good, ascending; bounded by `max_steps`.
     good: Vec<f64>,
+    /// The least weight found bad: lost requests, or latency above the bound.
     first_bad: Option<f64>,
     steps: u32,
     done: bool,
@@ -176,11 +177,6 @@ impl Climb {
         self.w_max
     }
 
-    /// The least weight found bad so far: lost requests, or latency above the bound.
-    pub fn first_bad(&self) -> Option<f64> {
-        self.first_bad
-    }
-
     /// From this multiple of l0 on a weight is bad.
     pub fn factor(&self) -> f64 {
         match self.options.mode {
@@ -197,14 +193,6 @@ impl Climb {
     /// Measurements taken so far, without that at weight 0.
     pub fn steps(&self) -> u32 {
         self.steps
-    }
-
-    /// Sets how much weight the packing can use; a pending weight above it is lowered.
-    pub fn set_useful_max(&mut self, most: f64) {
-        if most > 0.0 && most.is_finite() {
-            self.options.useful_max = Some(most);
-            self.now = self.now.min(most);
-        }
     }
 
     /// Takes the measurement that the last step requested.
@@ -330,7 +318,7 @@ mod tests {
         let Step::Measure(middle) = climb.next(&at(0.05, 12.0)) else { panic!("ended") };
         assert!((middle - 0.075).abs() < 1e-12);
         assert_eq!(climb.next(&at(0.075, 31.0)), Step::Measure(0.0625));
-        assert_eq!(climb.first_bad(), Some(0.075));
+        assert_eq!(climb.first_bad, Some(0.075));
         assert_eq!(climb.w_max(), 0.05);
     }
 
@@ -341,11 +329,6 @@ mod tests {
         assert_eq!(climb.next(&at(0.1, 10.0)), Step::Measure(0.15));
         assert_eq!(climb.next(&at(0.15, 11.0)), Step::Done { w_max: 0.15 });
         assert_eq!(climb.next(&at(0.15, 11.0)), Step::Done { w_max: 0.15 }, "stays done");
-
-        let mut lowered = start(ExploreMode::Bisect);
-        lowered.next(&at(0.1, 10.0));
-        lowered.set_useful_max(0.12);
-        assert_eq!(lowered.pending(), Step::Measure(0.12));
     }
 
     #[test]
@@ -366,7 +349,7 @@ mod tests {
         climb.next(&at(0.2, 10.0));
         climb.next(&lost(0.15));
         assert_eq!(climb.w_max(), 0.1);
-        assert_eq!(climb.first_bad(), Some(0.15));
+        assert_eq!(climb.first_bad, Some(0.15));
     }
 
     #[test]

@@ -15,8 +15,6 @@ const ROUND: Duration = Duration::from_secs(10);
 const SETTLING: Duration = Duration::from_secs(4);
 /// Latencies are compared with the curves over this long at a time.
 const WATCHED: Duration = Duration::from_secs(3);
-/// The part of the capacity that may be measured anew at a time (§4.5).
-const REFRESH_SHARE: f64 = 0.05;
 /// How often backends are checked.
 const CHECKS: Duration = Duration::from_secs(1);
 /// No plan is made from a reading older than this, …
@@ -228,7 +226,7 @@ impl Knapsack {
         };
         let members: Vec<Member> = serving().map(member).collect();
         let wishes: Vec<Wanted> = serving().filter_map(wish).collect();
-        let round = schedule(&members, &wishes, REFRESH_SHARE);
+        let round = schedule(&members, &wishes);
         self.rounds += 1;
         let round = round.ok().filter(|round| !round.granted.is_empty());
         let Some(round) = round.filter(|_| !wishes.is_empty() && self.rounds <= MOST_ROUNDS) else {

@@ -1,7 +1,8 @@
 //! Combines the weights that explorations request into weights that sum to one (KnapsackLB §4.6).
 //!
-//! Requests are granted greedily in order of class (over-utilised > rest > refresh), first in first out within a class,
-//! skipping those that do not fit. A request fits when the granted weights stay within 1 and the other backends can
+//! Requests are granted greedily in order of class (over-utilised > rest), first in first out within a class,
+//! skipping those that do not fit. The paper's third class, old curves measured again, is left out: nothing here asks
+//! for it. A request fits when the granted weights stay within 1 and the other backends can
 //! take what they leave within their bounds. The others share it in proportion to capacity, never above their bounds.
 //! So the first request that fits alone is granted in every round: n such requests wait at most n rounds. Cost O(n log
 //! n), plus O(n) per bound reached.
@@ -23,8 +24,6 @@ pub enum Priority {
     OverUtilised,
     /// Every other exploration.
     Rest,
-    /// A curve that is measured again because it is old.
-    Refresh,
 }
 
 /// A backend that can be given weight.
@@ -99,24 +98,16 @@ struct Seat {
     granted: bool,
 }
 
-/// Makes one round. `refresh_share` is the part of all capacity that may be measured again at a time (0.05 in the
-/// paper); one backend is always allowed.
+/// Makes one round.
 ///
 /// # Errors
 /// [`ScheduleError`] names the backend with an invalid number.
-pub fn schedule(
-    members: &[Member],
-    wanted: &[Wanted],
-    refresh_share: f64,
-) -> Result<Assignment, ScheduleError> {
+pub fn schedule(members: &[Member], wanted: &[Wanted]) -> Result<Assignment, ScheduleError> {
     let mut seats = seat(members)?;
     let mut queue: Vec<&Wanted> = wanted.iter().collect();
     check_wishes(&seats, &queue)?;
     queue.sort_by_key(|wish| (wish.priority, wish.ticket, wish.backend));
 
-    let all_keys: f64 = seats.values().map(|seat| seat.key).sum();
-    let mut refreshable = refresh_share * all_keys;
-    let mut refreshing = 0;
     // The weight that is left over after grants and the bounds of the others; negative: spare room.
     let mut lacking = 1.0 - seats.values().map(|seat| seat.bound).sum::<f64>();
     let mut given = 0.0;
@@ -124,18 +115,11 @@ pub fn schedule(
     for wish in queue {
         let Some(seat) = seats.get_mut(&wish.backend) else { continue };
         let would_lack = lacking + seat.bound - wish.weight;
-        let may_refresh =
-            wish.priority != Priority::Refresh || refreshing == 0 || seat.key <= refreshable;
-        let fits = given + wish.weight <= 1.0 + TOLERANCE
-            && would_lack <= lacking.max(0.0) + TOLERANCE
-            && may_refresh;
+        let fits =
+            given + wish.weight <= 1.0 + TOLERANCE && would_lack <= lacking.max(0.0) + TOLERANCE;
         if !fits {
             waiting.push(wish.backend);
             continue;
-        }
-        if wish.priority == Priority::Refresh {
-            refreshing += 1;
-            refreshable -= seat.key;
         }
         (lacking, given) = (would_lack, given + wish.weight);
         (seat.weight, seat.granted) = (wish.weight, true);

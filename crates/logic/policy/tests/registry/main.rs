@@ -74,6 +74,10 @@ impl fmt::Display for Way {
 /// Enough for all that these tests have in flight.
 const LIMIT_OF_FIRST: u32 = 200;
 
+/// For messages: what a new policy may lack.
+const IS_BLIND: &str =
+    "`is_blind` in tests/registry/main.rs lists those that look at neither load nor latency";
+
 /// The policies that look neither at load nor at latency.
 fn is_blind(way: &Way) -> bool {
     use PolicyKind::{

@@ -3,7 +3,7 @@
 use plimsoll_policy::{EjectionSettings, Ending, PolicyKind, Settings};
 
 use super::stream::{Does, Stream, share};
-use super::{is_blind, ways};
+use super::{IS_BLIND, is_blind, ways};
 
 const WELL: fn(usize) -> Does = |_| Does::Serve(30.0);
 
@@ -113,7 +113,10 @@ fn what_hangs_does_not_keep_its_load() {
                 let then = share(&stream.run(20_000, rate_rps, &hangs), 0);
                 // `first` fills it up to its limit each time that it tries it again.
                 let most = if way.kind == PolicyKind::First { 1.0 } else { 0.25 } * PART;
-                assert!(then < most, "{what}: {then:.3}");
+                assert!(
+                    then < most,
+                    "{what}: {then:.3} of the requests go to it, expected at most {most:.3} ({IS_BLIND})"
+                );
                 if before > 0 {
                     stream.run((rate_rps * 120.0) as u32, rate_rps, WELL);
                     let well = share(&stream.run(20_000, rate_rps, WELL), 0);

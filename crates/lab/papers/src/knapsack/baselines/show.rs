@@ -84,7 +84,7 @@ pub fn cut(kinds: &[Kind], from: &Ran, to: &Ran) -> Cut {
     most.unwrap_or(Cut { kind: "none".to_owned(), place: 0, percent: 0.0 })
 }
 
-/// What all clients gain, which the paper does not tell: a type can gain by what another loses.
+/// What all clients gain, which the paper does not give: a type can gain by what another loses.
 pub fn compare_means((from, to): (&Ran, &Ran)) -> Comparison {
     let (to_name, from_name) = (to.method.name, from.method.name);
     let what = format!(
