@@ -74,7 +74,7 @@ pub struct Controller {
     pub(crate) generation: Option<u64>,
     pub(crate) trouble: Option<String>,
     /// Why some of several balancers cannot be steered, while the others are.
-    pub(crate) ailing: Option<String>,
+    pub(crate) degraded: Option<String>,
     /// Only an administrator can resolve the trouble: until then nothing is programmed.
     pub(crate) conflict: bool,
     pub(crate) seen_at: Option<Nanos>,
@@ -153,7 +153,7 @@ impl Controller {
             method: None,
             generation: None,
             trouble: Some("the balancer has not been read yet".to_owned()),
-            ailing: None,
+            degraded: None,
             conflict: false,
             seen_at: None,
             began_at: now,
@@ -218,7 +218,7 @@ impl Controller {
             Event::Tick => {}
             Event::Balancer(report) => self.on_report(now, &report, &mut out),
             Event::BalancerLost { reason, conflict } => self.on_lost(reason, conflict, &mut out),
-            Event::BalancersAiling(ailing) => self.on_ailing(ailing, &mut out),
+            Event::BalancersDegraded(degraded) => self.on_degraded(degraded, &mut out),
             Event::Probe { backend, outcome, latency_us, .. } => {
                 self.on_probe(now, backend, outcome, latency_us, &mut out);
             }
@@ -345,17 +345,17 @@ impl Controller {
     }
 
     /// The others are steered on: it is said and shown, and nothing waits for it.
-    fn on_ailing(&mut self, ailing: Option<String>, out: &mut Vec<Action>) {
-        if self.ailing == ailing {
+    fn on_degraded(&mut self, degraded: Option<String>, out: &mut Vec<Action>) {
+        if self.degraded == degraded {
             return;
         }
-        match &ailing {
+        match &degraded {
             Some(why) => record(out, RecordKind::Warning, None, why.clone()),
             None => {
                 record(out, RecordKind::Balancer, None, "all balancers are there again".to_owned());
             }
         }
-        self.ailing = ailing;
+        self.degraded = degraded;
     }
 
     pub(crate) fn on_probe(

@@ -392,14 +392,14 @@ mod tests {
     }
 
     #[test]
-    fn what_ails_one_of_several_is_said_once_and_shown_until_it_is_well() {
+    fn degraded_balancers_are_recorded_once_and_shown_until_all_are_steered_again() {
         let mut controller = Controller::new(spec(2), None, Nanos::ZERO, 1);
         let mut said = Vec::new();
         let why = "the second has no server s2";
         for tenths in 1..40 {
             let now = Nanos(tenths * 100_000_000);
-            let ailing = (tenths < 30).then(|| why.to_owned());
-            let mut actions = controller.step(now, Event::BalancersAiling(ailing));
+            let degraded = (tenths < 30).then(|| why.to_owned());
+            let mut actions = controller.step(now, Event::BalancersDegraded(degraded));
             actions.extend(controller.step(now, report(tenths, &[10 * tenths; 2])));
             said.extend(actions.into_iter().filter_map(|action| match action {
                 Action::Record(r) if r.reason == why || r.reason.contains("again") => {

@@ -120,7 +120,7 @@ pub(crate) fn decide_proportional(
     let weights = proportional(&members, &parked);
     let total: f64 = weights.iter().map(|&w| f64::from(w)).sum();
     let shares: Vec<f64> = weights.iter().map(|&w| f64::from(w) / total.max(1.0)).collect();
-    let why = Why { balancers, expected_us: None };
+    let why = Explanation { balancers, expected_us: None };
     decision(backends, &positions, &members, &weights, &shares, rate_rps, why)
 }
 
@@ -149,13 +149,13 @@ pub(crate) fn decide_found(
         &found.weights,
         &found.shares,
         found.rate_rps,
-        Why { balancers, expected_us: Some(found.mean_us) },
+        Explanation { balancers, expected_us: Some(found.mean_us) },
     );
     Some(Decision { as_is, ..found })
 }
 
 /// What a decision is explained by.
-struct Why {
+struct Explanation {
     balancers: u32,
     expected_us: Option<f64>,
 }
@@ -167,7 +167,7 @@ fn decision(
     weights: &[u32],
     shares: &[f64],
     rate_rps: f64,
-    Why { balancers, expected_us }: Why,
+    Explanation { balancers, expected_us }: Explanation,
 ) -> Decision {
     let capacity_rps: f64 = members.iter().map(|m| m.capacity_rps).sum();
     let seen = positions.iter().all(|&i| !backends[i].knowledge.is_lower_bound());

@@ -33,7 +33,7 @@ impl Controller {
             // Readings that never met a request in flight show no time.
             latency_ms: self.history.mean_us().filter(|us| *us > 0.0).map(|us| us / 1e3),
             drain_s: self.drain.longest().map(|took| took.as_secs_f64()),
-            trouble: self.trouble.clone().or_else(|| self.ailing.clone()),
+            trouble: self.trouble.clone().or_else(|| self.degraded.clone()),
             backends: {
                 let checks = self.spec.checks.requests;
                 let shown = |b| BackendView {
