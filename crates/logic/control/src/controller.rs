@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll_model::{BackendId, Method, MethodKind, Nanos};
+use plimsoll_model::{BackendId, Method, MethodKind, Nanos, Traffic};
 
 use crate::backend::Backend;
 use crate::belief::knowledge::Knowledge;
@@ -83,10 +83,8 @@ pub struct Controller {
     pub(crate) window_clock: WindowClock,
     /// Unloaded service time that is typical of the pool's faster backends, microseconds.
     pub(crate) typical_us: Option<f64>,
-    /// For so long a change may not show in what the balancer reports.
-    pub(crate) lag: Duration,
-    /// What requests there are is not known at present: nothing is decided by them.
-    pub(crate) is_blind: bool,
+    /// How the numbers of requests in the last report came about.
+    pub(crate) traffic: Traffic,
     /// Since when weights and pool are unchanged: windows that began earlier do not count as steady.
     pub(crate) calm_since: Nanos,
     pub(crate) decision: Option<Decision>,
@@ -183,8 +181,7 @@ impl Controller {
             advised: None,
             advice: None,
             several_cost: None,
-            lag: Duration::ZERO,
-            is_blind: false,
+            traffic: Traffic::default(),
             advise_at: now,
             advice_search: None,
             pins_changed: false,
@@ -402,7 +399,7 @@ impl Controller {
         let mean_s = self.history.mean_us().unwrap_or(0.0) / 1e6;
         let guess = || Duration::from_secs_f64((2.0 + 3.0 * mean_s).min(20.0));
         let settle = self.drain.to_wait().unwrap_or_else(guess);
-        now.since(self.calm_since) >= settle + self.lag
+        now.since(self.calm_since) >= settle + self.traffic.lag()
     }
 
     pub(crate) fn drop_lost_plan(&mut self, now: Nanos) {

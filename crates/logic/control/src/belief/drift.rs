@@ -336,8 +336,12 @@ mod tests {
         let spec = ServiceSpec::new("shop", backends.collect());
         let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
         for second in 1..10 {
-            let window =
-                PoolWindow { at: at(second), seconds: 1.0, started: rate_rps, in_flight: 1.0 };
+            let window = PoolWindow {
+                at: at(second),
+                seconds: 1.0,
+                started: rate_rps,
+                request_seconds: 1.0,
+            };
             controller.history.push(window);
         }
         controller

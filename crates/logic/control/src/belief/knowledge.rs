@@ -229,7 +229,7 @@ impl Knowledge {
         if window.completed <= 0.0 && window.in_flight == 0.0 {
             return;
         }
-        self.averaged = window.is_averaged();
+        self.averaged = window.is_averaged;
         // A window that makes no sense (its clock stood still) is ignored.
         self.stale |= self.averaged || self.throughput.observe(&observed(window, setting)).is_ok();
         self.note_least(window);
@@ -594,6 +594,7 @@ mod tests {
             growth: 0.0,
             lagged: Lagged::default(),
             long_lagged: Lagged::default(),
+            is_averaged: false,
         }
     }
 

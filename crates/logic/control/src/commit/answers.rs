@@ -1,6 +1,6 @@
 //! The sink's answers to plans, and changes of the configuration.
 
-use plimsoll_model::{Applied, Nanos};
+use plimsoll_model::{Applied, Nanos, Traffic};
 
 use crate::backend::Backend;
 use crate::controller::{Controller, FIRST_RETRY, LAST_RETRY, Urgent, record};
@@ -41,7 +41,7 @@ impl Controller {
         }
         if applied.commands > 0 {
             // Means of some time before and after would be a mixture of both.
-            let is_counted = self.lag.is_zero();
+            let is_counted = self.traffic == Traffic::Counted;
             self.trial = (pending.on_trial && is_counted).then(|| {
                 let decision = &pending.decision;
                 Trial::new(now, &self.history, self.calm_since, pending.before, decision)
@@ -67,7 +67,6 @@ impl Controller {
         self.reassert = Some("the last plan was not programmed".to_owned());
         self.retry_at = now + self.retry_after;
         self.retry_after = (2 * self.retry_after).min(LAST_RETRY);
-        self.last_program = Some(now);
         if !retryable {
             self.trouble = Some(reason);
             self.conflict = true;
@@ -123,5 +122,72 @@ impl Controller {
         self.pending = None;
         self.spec = spec;
         self.raise(Urgent::Pool("the configuration changed".to_owned()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use plimsoll_model::{
+        BackendId, BalancerReport, FailureKind, Method, MethodKind, ServerReport, ServerStatus,
+    };
+
+    use super::*;
+    use crate::event::Event;
+    use crate::spec::BackendSpec;
+
+    /// A balancer that takes ten seconds between changes refuses the first attempt to remove a dead server.
+    #[test]
+    fn a_refused_plan_is_no_change_that_the_next_one_must_keep_its_distance_from() {
+        let backends = (0..3).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
+        let mut spec = ServiceSpec::new("shop", backends.collect());
+        spec.sink.min_interval = Duration::from_secs(10);
+        let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
+        let (mut weights, mut attempts) = ([10; 3], Vec::new());
+        controller.last_program = Some(Nanos::ZERO);
+        for tenths in 1..200 {
+            let now = Nanos(tenths * 100_000_000);
+            let server = |(i, &weight): (u32, &u32)| ServerReport {
+                backend: BackendId(i),
+                weight,
+                status: ServerStatus::Up,
+                in_flight: 0,
+                queued: 0,
+                started_total: 0,
+                errors_total: 0,
+                answered_total: None,
+                response_times: None,
+            };
+            let report = BalancerReport {
+                at: now,
+                method: Method { name: "roundrobin".to_owned(), kind: MethodKind::Split },
+                generation: 1,
+                traffic: Traffic::Counted,
+                servers: (0..).zip(&weights).map(server).collect(),
+            };
+            let mut actions = controller.step(now, Event::Balancer(report));
+            if tenths > 95 {
+                let failure = Some(FailureKind::Refused);
+                let backend = BackendId(1);
+                let checked = Event::Liveness { backend, successes: 0, failure, started: now };
+                actions.extend(controller.step(now, checked));
+            }
+            for action in actions {
+                let Action::Program(plan) = action else { continue };
+                attempts.push(tenths);
+                let answer = if attempts.len() == 1 {
+                    let reason = "too soon after the last reload".to_owned();
+                    Event::ApplyFailed { epoch: plan.epoch, reason, retryable: true }
+                } else {
+                    plan.entries.iter().for_each(|e| weights[e.backend.0 as usize] = e.weight);
+                    let weights = plan.entries.iter().map(|e| (e.backend, e.weight)).collect();
+                    Event::Applied(Applied { epoch: plan.epoch, weights, commands: 1 })
+                };
+                controller.step(now, answer);
+            }
+        }
+        assert_eq!(weights[1], 0, "{attempts:?}");
+        assert!(attempts[0] > 95 && attempts[1] < 105, "{attempts:?}");
     }
 }

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use plimsoll_model::{BackendId, MethodKind, Nanos};
+use plimsoll_model::{BackendId, MethodKind, Nanos, Traffic};
 
 use crate::backend::{Backend, Pin};
 use crate::belief::knowledge::OPTIMISM;
@@ -69,7 +69,9 @@ impl Controller {
             && self.trial.is_none()
             && self.urgent.is_none()
             && self.reassert.is_none();
+        // Means show neither the load that a measurement gives nor what comes of it, before it has ended.
         let calm = self.spec.refresh
+            && self.traffic == Traffic::Counted
             && idle
             && self.phase == Phase::Steady
             && self.search.is_none()
@@ -206,9 +208,11 @@ fn uncertainty(now: Nanos, b: &Backend) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_model::FailureKind;
+    use plimsoll_model::{BalancerReport, FailureKind, Method};
 
     use super::*;
+    use crate::event::Event;
+    use crate::gate::trial::PoolWindow;
     use crate::spec::{BackendSpec, CurveChoice, ServiceSpec};
 
     #[test]
@@ -229,6 +233,51 @@ mod tests {
         assert!(controller.backends[0].pin.is_some(), "two successful rounds return no backend");
         controller.on_liveness(now, BackendId(1), 3, None, now, &mut out);
         assert!(controller.backends[0].pin.is_none() && controller.refreshes.is_empty());
+    }
+
+    #[test]
+    fn measurements_need_counted_requests() {
+        let backends = (0..3).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
+        let spec = ServiceSpec::new("shop", backends.collect());
+        let now = Nanos(300_000_000_000);
+        let report = |traffic: Traffic| BalancerReport {
+            at: now,
+            method: Method { name: "roundrobin".to_owned(), kind: MethodKind::Split },
+            generation: 1,
+            traffic,
+            servers: Vec::new(),
+        };
+        let begins = |traffic: Traffic| {
+            let mut controller = Controller::new(spec.clone(), None, Nanos::ZERO, 1);
+            let out = &mut Vec::new();
+            controller.on_report(now, &report(traffic), out);
+            controller.phase = Phase::Steady;
+            for b in &mut controller.backends {
+                (0..20).for_each(|_| b.knowledge.observe_unloaded(1e4));
+                b.knowledge.refit(CurveChoice::Auto, crate::belief::typical::Typical::default());
+                (b.programmed, b.served_at, b.recent.rate_rps) = (Some(5), now, 10.0);
+            }
+            let (seconds, started) = (1.0, 30.0);
+            controller.history.push(PoolWindow { at: now, seconds, started, request_seconds: 0.3 });
+            controller.refresh(now, out);
+            (controller.is_pinned(), controller)
+        };
+        assert!(!begins(Traffic::Averaged { lag: Duration::from_secs(6) }).0);
+        assert!(!begins(Traffic::Unknown).0);
+        let (begun, mut controller) = begins(Traffic::Counted);
+        assert!(begun);
+        controller.on_report(now, &report(Traffic::Unknown), &mut Vec::new());
+        assert!(!controller.is_pinned() && controller.refreshes.is_empty());
+
+        // The load that it was given is taken back, at the rate that was last known.
+        let out = &mut Vec::new();
+        let decision = controller.decide_for_changed_pool(now);
+        controller.decision = Some(decision);
+        controller.backends[0].programmed = Some(99);
+        controller.pins_changed = true;
+        controller.step(now, Event::Tick).into_iter().for_each(|action| out.push(action));
+        assert!(out.iter().any(|action| matches!(action, Action::Program(_))), "{out:?}");
+        assert!(!controller.pins_changed);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use plimsoll_model::{BackendId, MethodKind, Nanos, Plan, PlanEntry, PlanKind};
+use plimsoll_model::{BackendId, MethodKind, Nanos, Plan, PlanEntry, PlanKind, Traffic};
 
 use crate::backend::Backend;
 use crate::commit::plan::{Decision, Why, Wish};
@@ -84,7 +84,8 @@ impl Controller {
             self.continue_search(now, out);
             self.continue_advice(now);
         }
-        if self.pending.is_none() && now >= self.next_decision && self.search.is_none() {
+        let due = now >= self.next_decision && self.is_last_plan_seen(now);
+        if self.pending.is_none() && due && self.search.is_none() {
             self.decide(now, out);
         }
         if self.pending.is_none() && !is_tick {
@@ -114,16 +115,10 @@ impl Controller {
         if now.since(self.began_at) < FIRST_LOOK || self.history.rate_rps().is_none() {
             return;
         }
-        let is_idle = self.rate() < IDLE_RPS;
-        if is_idle || self.is_blind || !self.backends.iter().any(|b| b.is_usable()) {
+        let is_blind = self.traffic == Traffic::Unknown;
+        if is_blind || self.rate() < IDLE_RPS || !self.backends.iter().any(|b| b.is_usable()) {
             self.next_decision = now + RESCUE_EVERY;
-            // Without traffic there is nothing to learn, but slow start still goes on.
-            let ramps = |b: &Backend| b.is_usable() && b.ramping_since.is_some();
-            if self.is_paced(now) && self.backends.iter().any(ramps) {
-                let decision = self.decide_for_changed_pool(now);
-                let why = Why::new(PlanKind::SlowStart, "no traffic: shares ramp up");
-                self.program(now, decision, why, false, out);
-            }
+            self.decide_without_traffic(now, out);
             return;
         }
         match self.kind() {
@@ -131,6 +126,25 @@ impl Controller {
             MethodKind::Split => self.decide_split(now, rate, out),
             MethodKind::InFlight => self.decide_in_flight(now, rate, out),
         }
+    }
+
+    /// Without traffic, or without news of it, there is nothing to learn, but slow start still goes on, and loads that
+    /// were given to be measured are taken back.
+    fn decide_without_traffic(&mut self, now: Nanos, out: &mut Vec<Action>) {
+        if !self.is_paced(now) {
+            return;
+        }
+        let ramps = |b: &Backend| b.is_usable() && b.ramping_since.is_some();
+        let why = if self.backends.iter().any(ramps) {
+            Why::new(PlanKind::SlowStart, "no traffic: shares ramp up")
+        } else if self.pins_changed && self.rate() > IDLE_RPS {
+            Why::new(PlanKind::Packed, "measurements have ended: no requests are counted")
+        } else {
+            return;
+        };
+        let decision = self.decide_for_changed_pool(now);
+        self.pins_changed = false;
+        self.program(now, decision, why, false, out);
     }
 
     fn decide_split(&mut self, now: Nanos, rate: f64, out: &mut Vec<Action>) {
@@ -277,9 +291,14 @@ impl Controller {
         } else {
             EXPLORE_EVERY
         };
-        // What the last plan has done must show before the next one is made from it.
-        let shown = if self.is_ramping(now) { Duration::ZERO } else { self.lag };
-        self.next_decision = now + every.max(shown);
+        self.next_decision = now + every;
+    }
+
+    /// Whether reports can show by now what the last plan has done: the next one is not made from those that cannot.
+    /// Slow start goes on meanwhile.
+    fn is_last_plan_seen(&self, now: Nanos) -> bool {
+        let lag = self.traffic.lag();
+        self.is_ramping(now) || self.last_program.is_none_or(|last| now.since(last) >= lag)
     }
 
     /// Brings the next decision forward when traffic has changed or a backend is overloaded.
@@ -335,7 +354,7 @@ impl Controller {
 
     /// Programs the decision if it is worth it.
     fn offer(&mut self, now: Nanos, mut decision: Decision, why: Why, out: &mut Vec<Action>) {
-        if self.last_program.is_some_and(|last| now.since(last) < self.bearable_interval()) {
+        if !self.is_paced(now) {
             return;
         }
         self.have_two_hold_weight(now, &mut decision);
@@ -472,7 +491,7 @@ impl Controller {
 
     fn judge_trial(&mut self, now: Nanos, out: &mut Vec<Action>) {
         let Some(trial) = &self.trial else { return };
-        if self.last_program.is_some_and(|last| now.since(last) < self.bearable_interval()) {
+        if !self.is_paced(now) {
             return;
         }
         match trial.judge(&self.history, now) {
@@ -532,7 +551,8 @@ mod tests {
             let mut controller = Controller::new(spec.clone(), None, Nanos::ZERO, 1);
             controller.phase = phase;
             controller.calm_since = at(changed);
-            let window = PoolWindow { at: at(seen), seconds: 1.0, started: 90.0, in_flight: 1.0 };
+            let window =
+                PoolWindow { at: at(seen), seconds: 1.0, started: 90.0, request_seconds: 1.0 };
             controller.history.push(window);
             controller.decide(at(now), &mut Vec::new());
             controller.next_decision > at(now) && controller.pending.is_some()

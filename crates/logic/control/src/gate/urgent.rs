@@ -24,9 +24,10 @@ impl Controller {
         }
     }
 
-    /// Whether the minimum interval since the last change has passed.
+    /// Whether the minimum interval since the last change has passed, and the pause after a failed plan.
     pub(crate) fn is_paced(&self, now: Nanos) -> bool {
-        self.last_program.is_none_or(|last| now.since(last) >= self.bearable_interval())
+        now >= self.retry_at
+            && self.last_program.is_none_or(|last| now.since(last) >= self.bearable_interval())
     }
 
     /// Whether wanted weights may be programmed again now. If no healthy backend holds a weight, only the sink's

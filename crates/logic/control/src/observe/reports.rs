@@ -146,15 +146,16 @@ impl Controller {
     /// Gives every backend its server's counters.
     fn read_servers(&mut self, now: Nanos, report: &BalancerReport, restarted: bool) -> Observed {
         let steady = self.is_calm(now);
-        self.is_blind = report.traffic == Traffic::Unknown;
-        match report.traffic {
-            Traffic::Counted => self.lag = Duration::ZERO,
-            Traffic::Averaged { lag } => self.lag = lag,
-            Traffic::Unknown => self.window_clock.reset(),
+        self.traffic = report.traffic;
+        if self.traffic == Traffic::Unknown {
+            self.window_clock.reset();
+        }
+        if self.traffic != Traffic::Counted {
+            self.stop_refreshing(now);
         }
         let closed_s = self.window_clock.tick(report.at);
         let seconds = closed_s.unwrap_or(0.0);
-        let pool = PoolWindow { at: now, seconds: 0.0, started: 0.0, in_flight: 0.0 };
+        let pool = PoolWindow { at: now, seconds: 0.0, started: 0.0, request_seconds: 0.0 };
         let mut observed =
             Observed { pool, reserved: Vec::new(), drifted: Vec::new(), foreign: None };
         let typical_us = self.typical_us;
@@ -214,7 +215,7 @@ impl Controller {
                 let scale = if is_whole { 1.0 } else { seconds / window.seconds };
                 observed.pool.seconds = seconds;
                 observed.pool.started += window.started * scale;
-                observed.pool.in_flight += window.in_flight;
+                observed.pool.request_seconds += window.request_seconds() * scale;
                 let planned = b.planned_weight().unwrap_or(server.weight);
                 let rps = per_weight.map(|rps| rps * f64::from(planned));
                 let setting = Setting { rps, is_split };
@@ -280,7 +281,7 @@ impl Controller {
             }
         }
         self.search = None;
-        self.advice = None;
+        self.forget_advice();
         self.method = Some(report.method.clone());
     }
 
@@ -314,7 +315,7 @@ impl Controller {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_model::{FailureKind, Method, Outcome, ServerReport};
+    use plimsoll_model::{FailureKind, Method, Outcome, ResponseTimes, ServerReport};
 
     use super::*;
     use crate::event::Event;
@@ -389,6 +390,22 @@ mod tests {
         assert!(closed.windows(2).all(|pair| pair[1] - pair[0] == 10), "{closed:?}");
         let wrong = |rate: &f64| (rate - 300.0).abs() > 1.0;
         assert_eq!(rates.iter().copied().find(wrong), None);
+    }
+
+    #[test]
+    fn response_times_of_the_pool_are_those_that_the_balancer_measured() {
+        let mut controller = Controller::new(spec(2), None, Nanos::ZERO, 1);
+        for tenths in 1..40 {
+            // One request in flight at 100 requests per second would be 10 ms; they are measured to be 4 ms.
+            let Event::Balancer(mut report) = report(tenths, &[10 * tenths; 2]) else { return };
+            for server in &mut report.servers {
+                let count = 10 * tenths;
+                server.response_times = Some(ResponseTimes { count, sum_us: 4_000 * count });
+            }
+            controller.step(Nanos(tenths * 100_000_000), Event::Balancer(report));
+        }
+        let view = controller.view(Nanos(4_000_000_000));
+        assert!(view.latency_ms.is_some_and(|ms| (ms - 4.0).abs() < 1e-9), "{:?}", view.latency_ms);
     }
 
     #[test]

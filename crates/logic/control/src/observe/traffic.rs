@@ -74,18 +74,15 @@ pub(crate) struct Window {
     pub lagged: Lagged,
     /// Completions by the number in flight [`LONG_BEFORE`] service times earlier.
     pub long_lagged: Lagged,
+    /// It was made from means: what was in flight at single readings is unknown (`seen` and the completions by it).
+    pub is_averaged: bool,
 }
 
 impl Window {
-    /// The same made from means: readings of what was in flight say nothing one by one.
+    /// The same made from means.
     pub fn of_means(self) -> Self {
         let (seen, lagged, long_lagged) = (Vec::new(), Lagged::default(), Lagged::default());
-        Window { seen, lagged, long_lagged, ..self }
-    }
-
-    /// Whether it was made from means.
-    pub fn is_averaged(&self) -> bool {
-        self.seen.is_empty()
+        Window { seen, lagged, long_lagged, is_averaged: true, ..self }
     }
 
     pub fn rate_rps(&self) -> f64 {
@@ -278,6 +275,7 @@ impl Meter {
             growth,
             lagged: self.lagged.clone(),
             long_lagged: self.long_lagged.clone(),
+            is_averaged: false,
         })
     }
 }

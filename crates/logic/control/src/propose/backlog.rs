@@ -163,7 +163,6 @@ impl Controller {
             && self.may_steer()
             && self.reassert.is_none()
             && now >= self.foreign_until
-            && now >= self.retry_at
             && self.is_paced(now)
             && self.rate() >= IDLE_RPS
             && !self.is_pinned()

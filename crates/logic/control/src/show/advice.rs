@@ -20,6 +20,14 @@ const EVERY: Duration = Duration::from_secs(5 * 60);
 const WORTH_SAYING: f64 = 0.03;
 
 impl Controller {
+    /// Discards what was found under another method of the balancer.
+    pub(crate) fn forget_advice(&mut self) {
+        self.advice = None;
+        self.several_cost = None;
+        self.advised = None;
+        self.advice_search = None;
+    }
+
     /// Runs one more slice of the comparison, when it is due.
     pub(crate) fn continue_advice(&mut self, now: Nanos) {
         if let Some(search) = &mut self.advice_search {
@@ -66,7 +74,8 @@ impl Controller {
             return;
         };
         let (_, members) = in_flight::members(now, &self.backends);
-        if members.len() != packed.wishes.len() {
+        // A backend may have failed, returned, joined or left during the search.
+        if [packed.wishes.len(), counted.weights.len()].iter().any(|n| *n != members.len()) {
             return;
         }
         let stations: Vec<_> = members.iter().map(|m| m.station()).collect();
@@ -100,5 +109,61 @@ impl Controller {
             present_ms: present_us / 1e3,
             gain,
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_model::{BackendId, Method};
+
+    use super::*;
+    use crate::belief::knowledge::Knowledge;
+    use crate::spec::{BackendSpec, ServiceSpec};
+
+    /// Three known backends behind two balancers with this method.
+    fn controller(method: Method) -> Controller {
+        let backends = (0..3).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
+        let mut spec = ServiceSpec::new("shop", backends.collect());
+        spec.sink.balancers = 2;
+        let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
+        controller.method = Some(method);
+        controller.backends.iter_mut().for_each(|b| b.knowledge = Knowledge::known(1e4));
+        controller
+    }
+
+    fn found(backends: usize) -> Found {
+        let (weights, shares) = (vec![10; backends], vec![1.0 / backends as f64; backends]);
+        Found { weights, shares, mean_us: 1.5e4, parked: 0, rate_rps: 100.0 }
+    }
+
+    fn leastconn() -> Method {
+        Method { name: "leastconn".to_owned(), kind: MethodKind::InFlight }
+    }
+
+    #[test]
+    fn what_was_found_for_another_pool_is_not_used() {
+        let mut controller = controller(leastconn());
+        for backends in [2, 4] {
+            controller.conclude(Nanos::ZERO, &found(backends));
+            assert_eq!(controller.several_cost, None, "{backends}");
+        }
+        controller.conclude(Nanos::ZERO, &found(3));
+        assert!(controller.several_cost.is_some());
+    }
+
+    #[test]
+    fn advice_ends_with_the_method_that_it_was_for() {
+        let mut controller = controller(leastconn());
+        controller.conclude(Nanos::ZERO, &found(3));
+        controller.advised = Some(Question::new(&[], 100.0));
+        let report = plimsoll_model::BalancerReport {
+            at: Nanos::ZERO,
+            method: Method { name: "roundrobin".to_owned(), kind: MethodKind::Split },
+            generation: 1,
+            traffic: plimsoll_model::Traffic::Counted,
+            servers: Vec::new(),
+        };
+        controller.on_report(Nanos::ZERO, &report, &mut Vec::new());
+        assert_eq!((controller.several_cost, &controller.advised), (None, &None), "asked again");
     }
 }

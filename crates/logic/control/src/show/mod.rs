@@ -254,8 +254,12 @@ mod tests {
     #[test]
     fn latency_is_unknown_while_no_reading_met_a_request() {
         let mut controller = controller();
-        let window =
-            |in_flight| PoolWindow { at: Nanos(1), seconds: 1.0, started: 50.0, in_flight };
+        let window = |request_seconds| PoolWindow {
+            at: Nanos(1),
+            seconds: 1.0,
+            started: 50.0,
+            request_seconds,
+        };
         controller.history.push(window(0.0));
         assert_eq!(controller.view(Nanos(1)).latency_ms, None);
         controller.history.push(window(1.0));
