@@ -68,7 +68,8 @@ impl Invariants {
             Event::Applied(applied) => self.note_applied(clock, applied),
             Event::ApplyFailed { epoch, retryable, .. } => {
                 if self.outstanding.take_if(|o| o.epoch == *epoch).is_some() {
-                    (self.last_program, self.refused_at) = (Some(clock), Some(clock));
+                    // The balancer holds the weights it held before: that was no change to keep a distance from.
+                    self.refused_at = Some(clock);
                     self.note_reason_to_reassert();
                     self.conflict |= !retryable;
                 }
