@@ -38,6 +38,7 @@ mod gate;
 mod members;
 mod memory;
 mod observe;
+mod process;
 mod propose;
 mod show;
 mod spec;

@@ -12,8 +12,9 @@ use plimsoll_model::{BackendId, Nanos};
 use crate::backend::Backend;
 use crate::belief::grain;
 use crate::belief::typical::Typical;
-use crate::controller::{Controller, Urgent, record};
+use crate::controller::{Controller, record};
 use crate::event::{Action, RecordKind};
+use crate::gate::pace::Urgent;
 use crate::spec::{CurveChoice, DriftTest};
 
 /// If the estimate of the cores differs from the detector's by more than this part (known; lower bound) …
@@ -308,9 +309,9 @@ impl Controller {
     }
 
     fn drifted(&mut self, reason: String) {
-        self.trial = None;
-        self.search = None;
-        self.raise(Urgent::Drift(reason));
+        self.gate.end_trial();
+        self.proposals.abandon();
+        self.gate.raise(Urgent::Drift(reason));
     }
 }
 
@@ -342,7 +343,7 @@ mod tests {
                 started: rate_rps,
                 request_seconds: 1.0,
             };
-            controller.history.push(window);
+            controller.traffic.push(window);
         }
         controller
     }
@@ -378,7 +379,7 @@ mod tests {
             controller.on_change(now, BackendId(0), change, &mut out);
             let is_drift =
                 |a: &Action| matches!(a, Action::Record(r) if r.kind == RecordKind::Drift);
-            (out.iter().any(is_drift), controller.urgent.is_some())
+            (out.iter().any(is_drift), controller.gate.urgent().is_some())
         };
         let inferred = |now: Nanos| found_with(now, (0.0, change));
         assert_eq!(inferred(at(149)), (false, false));
@@ -393,15 +394,15 @@ mod tests {
     fn a_plan_for_a_change_removes_pins() {
         for kind in [true, false] {
             let mut controller = controller(100.0);
-            controller.decision = Some(Decision::default());
-            controller.pins_changed = true;
+            controller.commitment.adopt(Nanos::ZERO, Decision::default(), None);
+            controller.pins_moved(Nanos::ZERO);
             let decision = if kind {
                 controller.decide_for_drift(at(10))
             } else {
                 controller.decide_for_changed_pool(at(10))
             };
             assert_eq!(decision.wishes.len(), 3);
-            assert!(!controller.pins_changed, "no second plan for it");
+            assert!(!controller.experiments.has_new_pins(), "no second plan for it");
         }
     }
 }

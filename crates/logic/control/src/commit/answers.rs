@@ -3,8 +3,10 @@
 use plimsoll_model::{Applied, Nanos, Traffic};
 
 use crate::backend::Backend;
-use crate::controller::{Controller, FIRST_RETRY, LAST_RETRY, Urgent, record};
+use crate::commit::commitment::{Pending, Sent};
+use crate::controller::{Controller, record};
 use crate::event::{Action, RecordKind};
+use crate::gate::pace::Urgent;
 use crate::gate::trial::Trial;
 use crate::show::view::Phase;
 use crate::spec::ServiceSpec;
@@ -16,14 +18,9 @@ impl Controller {
                 b.programmed = Some(weight);
             }
         }
-        if applied.commands > 0 {
-            self.last_program = Some(now);
-        }
-        let Some(pending) = self.pending.take_if(|p| p.epoch == applied.epoch) else { return };
-        self.retry_after = FIRST_RETRY;
-        if pending.corrects {
-            return;
-        }
+        let has_changed = applied.commands > 0;
+        let pending = self.commitment.applied(now, applied.epoch, has_changed);
+        let Some(pending) = pending.filter(|p| p.kind != Sent::Correction) else { return };
         self.note_zeroed(now, &pending.before);
         let missed = pending.decision.wishes.iter().find_map(|w| {
             let held = applied.weights.iter().find(|(id, _)| *id == w.id).map(|(_, held)| *held);
@@ -39,16 +36,18 @@ impl Controller {
             let line = "the balancer holds a different weight than the one programmed".to_owned();
             record(out, RecordKind::Warning, Some(&name), line);
         }
-        if applied.commands > 0 {
+        if has_changed {
             // Means of some time before and after would be a mixture of both.
-            let is_counted = self.traffic == Traffic::Counted;
-            self.trial = (pending.on_trial && is_counted).then(|| {
-                let decision = &pending.decision;
-                Trial::new(now, &self.history, self.calm_since, pending.before, decision)
-            });
+            let is_counted = self.balancer.traffic() == Traffic::Counted;
+            let is_judged = pending.kind == Sent::OnTrial && is_counted;
+            self.gate.begin_trial(is_judged.then(|| {
+                let calm_since = self.traffic.calm_since();
+                let Pending { before, decision, .. } = pending;
+                Trial::new(now, self.traffic.history(), calm_since, before, &decision)
+            }));
             // No window may span the change of weights: it would show a mixture.
             self.reset_meters();
-            self.calm_since = now;
+            self.traffic.note_change(now);
             out.push(Action::SaveMemory);
         }
     }
@@ -61,15 +60,13 @@ impl Controller {
         retryable: bool,
         out: &mut Vec<Action>,
     ) {
-        let Some(_) = self.pending.take_if(|p| p.epoch == epoch) else { return };
+        if !self.commitment.refused(now, epoch) {
+            return;
+        }
         let line = format!("plan {epoch} was not programmed: {reason}");
         record(out, RecordKind::Warning, None, line);
-        self.reassert = Some("the last plan was not programmed".to_owned());
-        self.retry_at = now + self.retry_after;
-        self.retry_after = (2 * self.retry_after).min(LAST_RETRY);
         if !retryable {
-            self.trouble = Some(reason);
-            self.conflict = true;
+            self.balancer.lose(reason, true);
         }
     }
 
@@ -110,18 +107,17 @@ impl Controller {
         }
         self.backends = all;
         if spec.observe {
-            self.set_phase(Phase::Observing, "observe mode is configured", out);
+            self.phase.set(Phase::Observing, "observe mode is configured", out);
         } else {
-            self.set_phase(Phase::Exploring, "the configuration changed", out);
+            self.phase.set(Phase::Exploring, "the configuration changed", out);
         }
-        self.explored_since = now;
-        self.settled = 0;
-        self.search = None;
-        self.refreshes.clear();
-        self.trial = None;
-        self.pending = None;
+        self.phase.restart(now);
+        self.proposals.abandon();
+        self.experiments.clear();
+        self.gate.end_trial();
+        self.commitment.abandon();
         self.spec = spec;
-        self.raise(Urgent::Pool("the configuration changed".to_owned()));
+        self.gate.raise(Urgent::Pool("the configuration changed".to_owned()));
     }
 }
 
@@ -145,7 +141,7 @@ mod tests {
         spec.sink.min_interval = Duration::from_secs(10);
         let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
         let (mut weights, mut attempts) = ([10; 3], Vec::new());
-        controller.last_program = Some(Nanos::ZERO);
+        controller.commitment.applied(Nanos::ZERO, 0, true);
         for tenths in 1..200 {
             let now = Nanos(tenths * 100_000_000);
             let server = |(i, &weight): (u32, &u32)| ServerReport {

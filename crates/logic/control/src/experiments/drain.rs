@@ -66,7 +66,7 @@ impl Controller {
             }
             let took = now.since(since);
             if b.in_flight == 0 || took >= LONGEST {
-                self.drain.note(took);
+                self.experiments.drain.note(took);
                 b.zeroed_at = None;
             }
         }
@@ -97,13 +97,13 @@ mod tests {
     fn backend_set_to_0_shows_the_drain_time_and_measurements_wait_for_it() {
         let mut controller = parked_from(8);
         controller.note_drained(at(103));
-        assert_eq!(controller.drain.longest(), None, "it is still busy");
+        assert_eq!(controller.experiments.longest_drain(), None, "it is still busy");
         controller.backends[0].in_flight = 0;
         controller.note_drained(at(107));
         controller.note_drained(at(140));
-        assert_eq!(controller.drain.longest(), Some(Duration::from_secs(7)));
+        assert_eq!(controller.experiments.longest_drain(), Some(Duration::from_secs(7)));
         assert_eq!(controller.view(at(140)).drain_s, Some(7.0), "an operator sees it");
-        controller.calm_since = at(200);
+        controller.traffic.note_change(at(200));
         assert!(!controller.is_calm(at(206)) && controller.is_calm(at(207)));
     }
 
@@ -116,7 +116,7 @@ mod tests {
         for controller in [&mut idle, &mut back] {
             controller.backends[0].in_flight = 0;
             controller.note_drained(at(107));
-            assert_eq!(controller.drain.longest(), None);
+            assert_eq!(controller.experiments.longest_drain(), None);
         }
     }
 
@@ -124,9 +124,9 @@ mod tests {
     fn connections_that_never_end_count_as_the_longest_drain() {
         let mut controller = parked_from(8);
         controller.note_drained(at(699));
-        assert_eq!(controller.drain.longest(), None);
+        assert_eq!(controller.experiments.longest_drain(), None);
         controller.note_drained(at(700));
-        assert_eq!(controller.drain.longest(), Some(LONGEST));
+        assert_eq!(controller.experiments.longest_drain(), Some(LONGEST));
     }
 
     #[test]

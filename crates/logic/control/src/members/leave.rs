@@ -15,7 +15,8 @@ impl Controller {
     /// Programs a last plan, if the weights need correcting. A controller that has decided nothing leaves the weights
     /// as it found them.
     pub(crate) fn leave(&mut self, now: Nanos, out: &mut Vec<Action>) {
-        if !self.may_steer() || !self.is_fresh(now) || self.decision.is_none() {
+        if !self.may_steer() || !self.balancer.is_fresh(now) || self.commitment.decision().is_none()
+        {
             return;
         }
         // Pins end with the controller.
@@ -36,7 +37,7 @@ impl Controller {
             .filter(|(b, _)| b.is_usable())
             .map(|(_, (_, weight))| *weight)
             .collect();
-        if !self.survives(&healthy, self.rate().max(self.peak_rps)) {
+        if !self.survives(&healthy, self.traffic.rate().max(self.traffic.peak_rps())) {
             let capacity = |b: &Backend| b.knowledge.capacity_rps().unwrap_or(0.0);
             let most = members().map(capacity).fold(0.0, f64::max).max(1e-9);
             for ((_, weight), b) in weights.iter_mut().zip(members()).filter(|((_, w), _)| *w > 0) {
@@ -47,17 +48,17 @@ impl Controller {
         let held = |id| self.backends.iter().find(|b| b.id == id).and_then(|b| b.programmed);
         let unchanged = weights.iter().all(|(id, weight)| held(*id) == Some(*weight));
         // A plan under way may lead to other weights than the present ones.
-        if sum == 0.0 || (unchanged && self.pending.is_none()) {
+        if sum == 0.0 || (unchanged && !self.commitment.is_pending()) {
             return;
         }
         let entry =
             |&(backend, weight)| PlanEntry { backend, share: f64::from(weight) / sum, weight };
         let mut entries: Vec<PlanEntry> = weights.iter().map(entry).collect();
         entries.sort_by_key(|e| e.backend);
-        self.epoch += 1;
+        let epoch = self.commitment.next_epoch();
         let reason = "Plimsoll stops: every healthy backend gets a weight".to_owned();
-        record(out, RecordKind::Plan, None, format!("plan {}: {reason}", self.epoch));
-        let (epoch, kind) = (self.epoch, PlanKind::Leaving);
+        record(out, RecordKind::Plan, None, format!("plan {epoch}: {reason}"));
+        let kind = PlanKind::Leaving;
         out.push(Action::Program(Plan { epoch, at: now, kind, reason, entries }));
     }
 }

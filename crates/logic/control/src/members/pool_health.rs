@@ -5,9 +5,11 @@ use std::time::Duration;
 use plimsoll_model::{BackendId, FailureKind, Nanos};
 
 use crate::backend::Backend;
-use crate::controller::{Controller, STALE, Urgent, record};
+use crate::controller::{Controller, record};
 use crate::event::{Action, RecordKind};
+use crate::gate::pace::Urgent;
 use crate::members::health::{Cause, Round, Turn};
+use crate::observe::STALE;
 
 /// At most this part of the pool is ejected for errors.
 const MOST_EJECTED: f64 = 0.34;
@@ -32,14 +34,14 @@ impl Controller {
             b.note_check(now, started, failure);
         }
         let timed_out = successes == 0 && failure == Some(FailureKind::Timeout);
-        if timed_out && started < self.stalled_at {
+        if timed_out && self.process.has_stalled_since(started) {
             return;
         }
         let any_serves = self.backends.iter().any(|b| b.is_usable());
         let shared = self.is_doubt_shared(id);
         // It is not yet known whether clients get answers.
-        let is_new = now.since(self.began_at) < ANSWERS;
-        let unread = self.seen_at.is_none();
+        let is_new = self.process.age(now) < ANSWERS;
+        let unread = self.balancer.seen_at().is_none();
         let Some(b) = self.get(id) else { return };
         let answers = b.life.answered_at().is_some_and(|at| at >= started)
             || b.life.answered_within(now, ANSWERS);
@@ -119,7 +121,7 @@ impl Controller {
             .filter_map(|b| b.knowledge.capacity_rps())
             .sum();
         let total_failure = worst.health.error_share() > 0.5;
-        let spare = room > self.history.rate_rps().unwrap_or(0.0);
+        let spare = room > self.traffic.rate();
         let few = ejected as f64 <= (MOST_EJECTED * members as f64).max(1.0);
         // Where most backends give errors, the fault is not theirs.
         if 2 * well < members || !few || !(spare || total_failure) {
@@ -149,19 +151,19 @@ impl Controller {
                 let kind =
                     if cause == Cause::Errors { RecordKind::Ejected } else { RecordKind::Failed };
                 record(out, kind, Some(&name), why.clone());
-                self.raise(Urgent::Pool(format!("{name} failed: {why}")));
+                self.gate.raise(Urgent::Pool(format!("{name} failed: {why}")));
             }
             Turn::Returned => {
                 b.begin_ramp(now);
                 b.life.wait_anew();
                 record(out, RecordKind::Returned, Some(&name), "it serves again".to_owned());
-                self.raise(Urgent::Pool(format!("{name} is back")));
-                self.warned_all_failed = false;
+                self.gate.raise(Urgent::Pool(format!("{name} is back")));
+                self.process.note_return();
             }
         }
         self.stop_refreshing(now);
-        self.trial = None;
-        self.search = None;
+        self.gate.end_trial();
+        self.proposals.abandon();
     }
 
     /// If no backend serves, ejected ones are returned: some of their answers are right.
@@ -175,7 +177,7 @@ impl Controller {
             self.on_turn(now, id, turn, out);
         }
         // The plan in the making covers it.
-        self.urgent = None;
+        self.gate.take_urgent();
     }
 }
 

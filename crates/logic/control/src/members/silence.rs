@@ -9,8 +9,9 @@ use plimsoll_model::{BackendId, Nanos};
 
 use crate::backend::Backend;
 use crate::commit::plan::Decision;
-use crate::controller::{Controller, Urgent, record};
+use crate::controller::{Controller, record};
 use crate::event::{Action, RecordKind};
+use crate::gate::pace::Urgent;
 use crate::members::health::Cause;
 use crate::members::pool_health::ANSWERS;
 
@@ -143,9 +144,9 @@ impl Controller {
             b.in_flight
         );
         record(out, RecordKind::SetAside, Some(&name), reason.clone());
-        self.trial = None;
-        self.search = None;
-        self.raise(Urgent::Silence(format!("{name} was set aside: {reason}")));
+        self.gate.end_trial();
+        self.proposals.abandon();
+        self.gate.raise(Urgent::Silence(format!("{name} was set aside: {reason}")));
     }
 
     fn restore(&mut self, id: BackendId, why: &str, out: &mut Vec<Action>) {
@@ -153,7 +154,7 @@ impl Controller {
         b.aside = false;
         let name = b.name.clone();
         record(out, RecordKind::Restored, Some(&name), why.to_owned());
-        self.raise(Urgent::Silence(format!("{name} is restored: {why}")));
+        self.gate.raise(Urgent::Silence(format!("{name} is restored: {why}")));
     }
 
     /// Whether the others can carry the traffic. While their capacities are unknown, half of the pool must remain.
@@ -169,7 +170,7 @@ impl Controller {
         let known_rps =
             |b: &&Backend| b.knowledge.capacity_rps().filter(|_| !b.knowledge.is_lower_bound());
         match left.iter().map(known_rps).sum::<Option<f64>>() {
-            Some(room) => room > self.rate(),
+            Some(room) => room > self.traffic.rate(),
             None => 2 * left.len() >= members.len(),
         }
     }

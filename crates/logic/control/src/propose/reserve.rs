@@ -101,7 +101,7 @@ impl Controller {
         let usable = || self.backends.iter().filter(|b| b.is_usable());
         let held: Option<Vec<u32>> = usable().map(Backend::planned_weight).collect();
         // Plans keep a margin, which may be used up before the next plan.
-        held.is_some_and(|held| !self.survives(&held, AFTER_A_LOSS * self.rate()))
+        held.is_some_and(|held| !self.survives(&held, AFTER_A_LOSS * self.traffic.rate()))
     }
 
     /// Whether a decision's weights survive a loss.
@@ -110,7 +110,7 @@ impl Controller {
         let weight =
             |b: &Backend| decision.wishes.iter().find(|w| w.id == b.id).map_or(0, |w| w.weight);
         let weights: Vec<u32> = usable().map(weight).collect();
-        self.survives(&weights, AFTER_A_LOSS * self.rate())
+        self.survives(&weights, AFTER_A_LOSS * self.traffic.rate())
     }
 
     /// Whether the weights of the usable backends, in their order, survive a loss; true where capacities are unknown.
@@ -119,7 +119,7 @@ impl Controller {
         let capacity: Option<Vec<f64>> = usable.map(|b| b.knowledge.capacity_rps()).collect();
         let Some(capacity) = capacity else { return true };
         // Capacities that are being learned are no basis for single shares.
-        if self.kind() == MethodKind::Split && self.phase != Phase::Exploring {
+        if self.balancer.kind() == MethodKind::Split && !self.phase.is(Phase::Exploring) {
             split_survives(&capacity, weights, &[], rate_rps)
         } else {
             in_flight_survives(&capacity, weights, rate_rps)
