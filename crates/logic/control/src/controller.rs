@@ -1,7 +1,5 @@
 //! The controller as a state machine: [`Controller::step`] takes an event and returns actions.
 
-use std::time::Duration;
-
 use plimsoll_model::{BackendId, MethodKind, Nanos};
 
 use crate::backend::Backend;
@@ -13,22 +11,16 @@ use crate::experiments::Experiments;
 use crate::gate::pace::Gate;
 use crate::gate::phase::PhaseState;
 use crate::memory::Memory;
-use crate::observe::STALE;
 use crate::observe::balancer::Balancer;
 use crate::observe::pool::PoolTraffic;
-use crate::observe::traffic::WINDOW;
 use crate::process::Process;
 use crate::propose::proposals::Proposals;
 use crate::show::advice::{Advisor, Asked};
 use crate::show::view::Phase;
 use crate::spec::ServiceSpec;
-
-/// The most estimates refitted per window of a second.
-const REFITS: usize = 100;
-/// A backend that changed is refitted in every window for this long.
-const LIVELY: Duration = Duration::from_secs(60);
-/// A known curve changes little: in a settled pool it is refitted once in this many windows.
-const UNHURRIED: usize = 20;
+use crate::tuning::control::controller::{LIVELY, REFITS, UNHURRIED};
+use crate::tuning::observe::reports::STALE;
+use crate::tuning::observe::traffic::WINDOW;
 
 /// The controller of one service.
 pub struct Controller {

@@ -2,13 +2,8 @@
 
 use std::time::Duration;
 
+use crate::tuning::control::process::{SAVE_EVERY, STALL};
 use plimsoll_model::Nanos;
-
-/// Without any event for this long the process itself had no CPU time: time-outs of that period prove
-/// nothing. (Ticks come every 50 to 200 ms.)
-const STALL: Duration = Duration::from_millis(500);
-/// Interval at which the memory is saved, besides after every plan.
-const SAVE_EVERY: Duration = Duration::from_secs(10);
 
 /// The process and its clock.
 #[derive(Clone, Debug)]

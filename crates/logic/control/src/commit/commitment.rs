@@ -7,12 +7,7 @@ use plimsoll_model::Nanos;
 use crate::commit::foreign::ForeignChanges;
 use crate::commit::plan::Decision;
 use crate::gate::trial::Weights;
-
-/// A plan without an answer from the sink for this long counts as lost.
-const UNANSWERED: Duration = Duration::from_secs(5);
-/// Pause after a failed plan; doubled with every further failure, up to the second constant.
-const FIRST_RETRY: Duration = Duration::from_millis(200);
-const LAST_RETRY: Duration = Duration::from_secs(5);
+use crate::tuning::commit::commitment::{FIRST_RETRY, LAST_RETRY, UNANSWERED};
 
 /// A plan that was sent and is not answered yet.
 #[derive(Clone, Debug)]

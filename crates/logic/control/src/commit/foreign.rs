@@ -1,14 +1,8 @@
 //! Weights that another party sets: corrected at once, but not in a fight.
 
-use std::time::Duration;
-
+use crate::tuning::commit::foreign::{FOREIGN_LIMIT, MINUTE};
+use crate::tuning::gate::decide::STEADY_EVERY;
 use plimsoll_model::Nanos;
-
-/// More foreign weight changes than this within [`MINUTE`] count as a fight over weights …
-const FOREIGN_LIMIT: u32 = 5;
-const MINUTE: Duration = Duration::from_secs(60);
-/// … and are answered at this interval only.
-const USUAL_PACE: Duration = Duration::from_secs(10);
 
 /// Counts the changes that another party makes.
 #[derive(Clone, Debug)]
@@ -37,7 +31,7 @@ impl ForeignChanges {
     /// In a fight the next answer is at the usual interval after the last change.
     pub fn wait(&mut self, changed_at: Nanos) {
         if self.count > FOREIGN_LIMIT {
-            self.wait_until = changed_at + USUAL_PACE;
+            self.wait_until = changed_at + STEADY_EVERY;
         }
     }
 

@@ -10,13 +10,7 @@ use std::time::Duration;
 use plimsoll_model::{BackendId, Nanos};
 
 use crate::controller::Controller;
-
-/// Drain times kept; the greatest of them counts.
-const KEPT: usize = 8;
-/// A drain that has not ended by then counts as this long: some connections never end.
-const LONGEST: Duration = Duration::from_secs(600);
-/// Measurements wait for a drain at most this long.
-const MOST_WAITED: Duration = Duration::from_secs(60);
+use crate::tuning::experiments::drain::{KEPT, LONGEST, MOST_WAITED};
 
 /// Measured drain times.
 #[derive(Clone, Debug, Default)]

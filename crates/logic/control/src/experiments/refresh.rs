@@ -9,35 +9,14 @@ use std::time::Duration;
 use plimsoll_model::{BackendId, MethodKind, Nanos, Traffic};
 
 use crate::backend::{Backend, Pin};
-use crate::belief::knowledge::OPTIMISM;
 use crate::controller::{Controller, record};
 use crate::event::{Action, RecordKind};
 use crate::show::view::Phase;
-
-/// The part of all capacity that is measured at a time (KnapsackLB §4.5); one backend is always allowed.
-const SHARE: f64 = 0.05;
-/// The pool's load must be within this range: with too little there is nothing to learn from.
-const LOAD: (f64, f64) = (0.1, 0.9);
-/// A measurement lasts for this many requests, within these times.
-const REQUESTS: f64 = 300.0;
-const LEAST: Duration = Duration::from_secs(10);
-const MOST: Duration = Duration::from_secs(30);
-/// Pauses between two measurements of one backend.
-const FIRST_WAIT: Duration = Duration::from_secs(3 * 60);
-const LONGEST_WAIT: Duration = Duration::from_secs(4 * 3600);
-/// A capacity that moved by less than this is no news.
-const NEWS: f64 = 0.03;
-/// A capacity with a smaller error is not measured.
-const WELL_KNOWN: f64 = 0.06;
-/// The load is raised by this factor, up to this part of the estimated capacity.
-const RAISE: f64 = 1.3;
-const CLOSEST: f64 = 0.92;
-/// A backend without traffic for this long is no longer known: its probes show its unloaded service time only.
-const FORGOTTEN: Duration = Duration::from_secs(20 * 60);
-/// A backend that has just changed is not measured for this long.
-const SETTLES: Duration = Duration::from_secs(120);
-/// A parked backend is given this part of its capacity.
-const PARKED_LOAD: f64 = 0.3;
+use crate::tuning::belief::knowledge::OPTIMISM;
+use crate::tuning::experiments::refresh::{
+    CLOSEST, FIRST_WAIT, FORGOTTEN, LEAST, LOAD, LONGEST_WAIT, MOST, NEWS, PARKED_LOAD, RAISE,
+    REQUESTS, SETTLES, SHARE, WELL_KNOWN,
+};
 
 /// A measurement in progress.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -14,28 +14,10 @@ use crate::propose::in_flight;
 use crate::propose::search::{Question, Searched};
 use crate::propose::split;
 use crate::show::view::Phase;
-
-/// Time between decisions while exploring, …
-pub(crate) const EXPLORE_EVERY: Duration = Duration::from_secs(4);
-/// … while a backend is overloaded, …
-pub(crate) const RESCUE_EVERY: Duration = Duration::from_secs(2);
-/// … and when the pool is known.
-const STEADY_EVERY: Duration = Duration::from_secs(10);
-/// The first decision waits this long for windows.
-const FIRST_LOOK: Duration = Duration::from_millis(1_500);
-/// For this long after the start traffic counted over a moment does not override the rate of the last plan.
-const FIRST_RATES: Duration = Duration::from_secs(4);
-/// The longest wait for a window under the weights in force.
-const LATE_WINDOW: Duration = Duration::from_secs(5);
-/// A new decision is due when traffic differs by more than this from the rate of the last plan.
-const RATE_CHANGED: f64 = 0.08;
-/// After a fall of the traffic this part of the recent peak is still planned for, up to that part of the capacity
-/// (`READY` under an in-flight method).
-const RETURNING: f64 = 0.6;
-const READY: f64 = 0.9;
-const MOST_RETURNING: f64 = 0.8;
-/// Below this many requests per second there is nothing to learn or gain.
-pub(crate) const IDLE_RPS: f64 = 0.5;
+use crate::tuning::gate::decide::{
+    EXPLORE_EVERY, FIRST_LOOK, FIRST_RATES, IDLE_RPS, LATE_WINDOW, MOST_RETURNING, RATE_CHANGED,
+    READY, RESCUE_EVERY, RETURNING, STEADY_EVERY,
+};
 
 impl Controller {
     /// Acts on the time that has passed and on what the event changed.

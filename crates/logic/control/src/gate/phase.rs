@@ -1,7 +1,5 @@
 //! The phase: whether loads still grow step by step, the pool is known, or its capacity does not suffice.
 
-use std::time::Duration;
-
 use plimsoll_model::Nanos;
 
 use crate::commit::plan::Decision;
@@ -9,14 +7,7 @@ use crate::controller::record;
 use crate::event::{Action, RecordKind};
 use crate::gate::trial::moved;
 use crate::show::view::Phase;
-
-/// Exploring ends after this many consecutive decisions that moved less than this part of the traffic …
-const SETTLED: u32 = 2;
-const NEXT_TO_NOTHING: f64 = 0.03;
-/// … or after this time.
-const MAX_EXPLORING: Duration = Duration::from_secs(150);
-/// A pool stays short of capacity until its traffic is below this part of the capacity.
-const ENOUGH_ROOM: f64 = 0.95;
+use crate::tuning::gate::phase::{ENOUGH_ROOM, MAX_EXPLORING, NEXT_TO_NOTHING, SETTLED};
 
 /// The present phase, and how far exploring has come.
 #[derive(Clone, Debug)]

@@ -6,29 +6,10 @@ use std::time::Duration;
 use plimsoll_model::{BackendId, Nanos};
 
 use crate::commit::plan::Decision;
-
-/// Windows kept: two minutes.
-const KEPT: usize = 120;
-/// Windows compared before and after a plan.
-const COMPARED: usize = 12;
-/// Time for the queues of the old weights to drain.
-const SETTLE: Duration = Duration::from_secs(3);
-/// An increase below this factor is not acted on.
-const WORSE: f64 = 1.10;
-/// Standard errors that the difference must exceed. Windows of a second are not independent at high load, so the
-/// plain error is doubled first.
-const CERTAIN: f64 = 3.0;
-const CORRELATION: f64 = 2.0;
-/// Largest growth of the traffic under which the comparison is still fair.
-const SAME_RATE: f64 = 0.05;
-/// How long a plan stays rejected.
-const MEMORY: Duration = Duration::from_secs(600);
-/// A plan this close to a rejected one (half the sum of share differences) counts as the same.
-const SAME_PLAN: f64 = 0.03;
-/// A rejection holds for traffic this close, relatively.
-const SAME_TRAFFIC: f64 = 0.10;
-/// Rejected plans kept.
-const MAX_REJECTED: usize = 16;
+use crate::tuning::gate::trial::{
+    CERTAIN, COMPARED, CORRELATION, KEPT, MAX_REJECTED, MEMORY, SAME_PLAN, SAME_RATE, SAME_TRAFFIC,
+    SETTLE, WORSE,
+};
 
 /// One window of the whole pool.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -7,10 +7,10 @@ use crate::backend::Backend;
 use crate::commit::plan::{Decision, Why, Wish};
 use crate::controller::{Controller, record};
 use crate::event::{Action, RecordKind};
-use crate::gate::decide::{EXPLORE_EVERY, IDLE_RPS, RESCUE_EVERY};
 use crate::gate::pace::Urgent;
 use crate::propose::in_flight;
 use crate::propose::split;
+use crate::tuning::gate::decide::{EXPLORE_EVERY, IDLE_RPS, RESCUE_EVERY};
 
 impl Controller {
     /// Whether an urgent plan may be made now. Its reason is kept until then, also while the balancer cannot be

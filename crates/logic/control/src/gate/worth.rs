@@ -15,15 +15,7 @@ use crate::backend::Backend;
 use crate::commit::plan::{AsIs, Decision};
 use crate::controller::Controller;
 use crate::gate::trial::moved;
-
-/// In steady state a plan must reduce the expected mean response time by at least this part.
-const MIN_GAIN: f64 = 0.005;
-/// The part of `min_change` that is enough when the pool is short of capacity. (Six backends under roundrobin, 12
-/// runs: at a traffic just equal to the capacity the whole `min_change` makes the mean 31 % longer; a fifth shows no
-/// loss, with a sixth of the plans, and 5 % above the capacity with a 37th.)
-const SHORT: f64 = 0.2;
-/// Weights equal shares up to rounding, which moves less than this part of the traffic.
-const ROUNDED: f64 = 0.003;
+use crate::tuning::gate::worth::{MIN_GAIN, ROUNDED, SHORT};
 
 impl Controller {
     /// Whether the decision moves enough traffic and promises enough gain.

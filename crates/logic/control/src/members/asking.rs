@@ -11,33 +11,11 @@ use plimsoll_model::{FailureKind, Nanos, Outcome};
 use crate::backend::Backend;
 use crate::controller::{Controller, record};
 use crate::event::{Action, RecordKind};
-
-/// The part of a backend's capacity that checks and probes may cost.
-const BUDGET: f64 = 0.01;
-/// Interval of checks of a backend that has failed, or may have.
-const SUSPECT: Duration = Duration::from_millis(250);
-/// Interval of bare connections to a backend without traffic: they cost next to nothing.
-const IDLE: Duration = Duration::from_secs(1);
-/// The first checks and probes of a backend whose capacity is unknown: their number, and their interval.
-const FIRST: u32 = 5;
-const FIRST_INTERVAL: Duration = Duration::from_secs(5);
-/// Requests per second that a backend of unknown capacity is taken to serve at least.
-const ASSUMED_RPS: f64 = 1.0;
-/// A bound on intervals.
-const LONGEST_S: f64 = 36_000.0;
-/// Traffic of less than this many seconds shows no throughput; the greatest one fades by this factor per window.
-const CARRIED_S: f64 = 5.0;
-const CARRIED_FADES: f64 = 0.9995;
-/// Traffic within this time makes checks unnecessary.
-const RECENT: Duration = Duration::from_secs(2);
-/// If requests wait this long without any answer, the backend is checked by a bare connection, …
-const LOOKED_INTO: Duration = Duration::from_millis(100);
-/// … and, where checks are requests, after this part of the time after which it is set aside.
-const LOOKED_INTO_AT_COST: f64 = 0.5;
-/// The time of a probe is the mean of this many.
-const PROBES_KEPT: f64 = 20.0;
-/// An interval is changed only by at least this factor.
-const WORTH_CHANGING: f64 = 1.25;
+use crate::tuning::members::asking::{
+    ASSUMED_RPS, BUDGET, CARRIED_FADES, CARRIED_S, FIRST, FIRST_INTERVAL, IDLE, LONGEST_S,
+    LOOKED_INTO, LOOKED_INTO_AT_COST, PROBES_KEPT, SUSPECT, WORTH_CHANGING,
+};
+use crate::tuning::members::life::LATELY;
 
 /// What checks and probes of a backend have shown of their cost.
 #[derive(Clone, Copy, Debug, Default)]
@@ -212,12 +190,12 @@ impl Controller {
                 Some(interval) => Some(interval),
                 None if !suspect
                     && b.life.counts_answers()
-                    && b.life.answered_within(now, RECENT) =>
+                    && b.life.answered_within(now, LATELY) =>
                 {
                     None
                 }
                 None => {
-                    let uncounted = !b.life.counts_answers() && now.since(b.served_at) < RECENT;
+                    let uncounted = !b.life.counts_answers() && now.since(b.served_at) < LATELY;
                     let due = if suspect || uncounted { SUSPECT } else { IDLE };
                     Some(due.max(afforded))
                 }

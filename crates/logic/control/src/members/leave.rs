@@ -7,9 +7,7 @@ use crate::backend::Backend;
 use crate::controller::{Controller, record};
 use crate::event::{Action, RecordKind};
 use crate::members::health::Cause;
-
-/// The largest weight where weights are in proportion to capacity.
-const PROPORTIONAL: f64 = 128.0;
+use crate::tuning::propose::search::LEASTCONN_SCALE;
 
 impl Controller {
     /// Programs a last plan, if the weights need correcting. A controller that has decided nothing leaves the weights
@@ -41,7 +39,7 @@ impl Controller {
             let capacity = |b: &Backend| b.knowledge.capacity_rps().unwrap_or(0.0);
             let most = members().map(capacity).fold(0.0, f64::max).max(1e-9);
             for ((_, weight), b) in weights.iter_mut().zip(members()).filter(|((_, w), _)| *w > 0) {
-                *weight = ((PROPORTIONAL * capacity(b) / most).round() as u32).max(1);
+                *weight = ((LEASTCONN_SCALE * capacity(b) / most).round() as u32).max(1);
             }
         }
         let sum: f64 = weights.iter().map(|(_, weight)| f64::from(*weight)).sum();

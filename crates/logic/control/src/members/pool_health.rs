@@ -1,7 +1,5 @@
 //! Health in the context of the pool: a fault that many backends share is rarely theirs.
 
-use std::time::Duration;
-
 use plimsoll_model::{BackendId, FailureKind, Nanos};
 
 use crate::backend::Backend;
@@ -9,15 +7,9 @@ use crate::controller::{Controller, record};
 use crate::event::{Action, RecordKind};
 use crate::gate::pace::Urgent;
 use crate::members::health::{Cause, Round, Turn};
-use crate::observe::STALE;
-
-/// At most this part of the pool is ejected for errors.
-const MOST_EJECTED: f64 = 0.34;
-/// A backend whose answers take this multiple of its unloaded service time is overloaded, whatever it answers: ejecting
-/// it would only overload the next.
-const SLOW: f64 = 3.0;
-/// Checks are not believed against answers to clients within this time.
-pub(crate) const ANSWERS: Duration = Duration::from_secs(2);
+use crate::tuning::members::life::LATELY;
+use crate::tuning::members::pool_health::{MOST_EJECTED, SLOW};
+use crate::tuning::observe::reports::STALE;
 
 impl Controller {
     pub(crate) fn on_liveness(
@@ -40,11 +32,11 @@ impl Controller {
         let any_serves = self.backends.iter().any(|b| b.is_usable());
         let shared = self.is_doubt_shared(id);
         // It is not yet known whether clients get answers.
-        let is_new = self.process.age(now) < ANSWERS;
+        let is_new = self.process.age(now) < LATELY;
         let unread = self.balancer.seen_at().is_none();
         let Some(b) = self.get(id) else { return };
         let answers = b.life.answered_at().is_some_and(|at| at >= started)
-            || b.life.answered_within(now, ANSWERS);
+            || b.life.answered_within(now, LATELY);
         let doubted = shared || answers || b.life.silent().is_some();
         let counts = b.life.counts_answers() || unread;
         let contradicted = counts && (answers || is_new) && !b.life.has_lost();
@@ -183,6 +175,8 @@ impl Controller {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::propose::in_flight;
     use crate::spec::{BackendSpec, ServiceSpec};

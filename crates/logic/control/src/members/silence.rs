@@ -13,12 +13,8 @@ use crate::controller::{Controller, record};
 use crate::event::{Action, RecordKind};
 use crate::gate::pace::Urgent;
 use crate::members::health::Cause;
-use crate::members::pool_health::ANSWERS;
-
-/// A silence of at least this part of the time to set aside counts when several backends are silent at once.
-const SUSPECT: f64 = 0.5;
-/// A backend that answered within this time has traffic.
-const LATELY: Duration = Duration::from_secs(2);
+use crate::tuning::members::life::LATELY;
+use crate::tuning::members::silence::SUSPECT;
 
 /// What a silence calls for.
 enum Verdict {
@@ -108,7 +104,7 @@ impl Controller {
     fn fail_broken(&mut self, now: Nanos, out: &mut Vec<Action>) {
         let losing = self.backends.iter_mut().filter(|b| b.is_usable() && b.life.has_lost());
         let turns = losing.filter_map(|b| {
-            let refused = b.health.believe_refusal(now, ANSWERS);
+            let refused = b.health.believe_refusal(now, LATELY);
             let broken = || b.life.is_broken().then(|| b.health.fail_broken(now)).flatten();
             Some((b.id, refused.or_else(broken)?))
         });

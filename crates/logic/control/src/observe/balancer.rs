@@ -2,7 +2,7 @@
 
 use plimsoll_model::{Method, MethodKind, Nanos, Traffic};
 
-use crate::observe::STALE;
+use crate::tuning::observe::reports::STALE;
 
 /// The balancer as last reported, and why it cannot be steered, if so.
 #[derive(Clone, Debug)]

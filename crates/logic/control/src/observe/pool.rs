@@ -6,11 +6,7 @@ use plimsoll_model::Nanos;
 
 use crate::gate::trial::{PoolHistory, PoolWindow};
 use crate::observe::traffic::WindowClock;
-
-/// Factor per second by which the remembered peak decays: half after twelve minutes.
-const PEAK_FADES: f64 = 0.999;
-/// Growth of the remembered least response time, per second: a service can become slower for good.
-const TYPICAL_CREEP: f64 = 1.002;
+use crate::tuning::observe::pool::{PEAK_FADES, TYPICAL_CREEP};
 
 /// The traffic of the whole pool.
 #[derive(Clone, Debug)]

@@ -13,8 +13,8 @@ use crate::controller::{Controller, record};
 use crate::event::{Action, RecordKind};
 use crate::gate::pace::Urgent;
 use crate::gate::trial::PoolWindow;
-use crate::observe::STALE;
 use crate::show::view::Phase;
+use crate::tuning::observe::reports::STALE;
 
 /// A weight that was set by another party.
 struct ForeignWeight {

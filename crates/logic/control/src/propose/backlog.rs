@@ -15,12 +15,10 @@ use crate::commit::commitment::Sent;
 use crate::commit::plan::{Decision, Wish};
 use crate::controller::Controller;
 use crate::event::Action;
-use crate::gate::decide::IDLE_RPS;
 use crate::gate::trial::moved;
-use crate::propose::reserve::AFTER_A_LOSS;
-
-/// Passes in which load above a backend's bound is given to the others.
-const SWEEPS: usize = 3;
+use crate::tuning::gate::decide::IDLE_RPS;
+use crate::tuning::propose::backlog::SWEEPS;
+use crate::tuning::propose::reserve::AFTER_A_LOSS;
 
 /// A weight that corrects for a backlog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

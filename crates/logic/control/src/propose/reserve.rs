@@ -13,13 +13,7 @@ use crate::backend::Backend;
 use crate::commit::plan::Decision;
 use crate::controller::Controller;
 use crate::show::view::Phase;
-
-/// After the loss of a server the others are planned to at most this part of their capacity, because estimates of
-/// capacity and traffic are off by some percent.
-pub(crate) const AFTER_A_LOSS: f64 = 0.93;
-/// How far shares move towards those in proportion to capacity until the integer weights survive a loss: the response
-/// time is flat around the best shares, so small steps cost next to nothing.
-pub(crate) const BLENDS: [f64; 8] = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0];
+use crate::tuning::propose::reserve::AFTER_A_LOSS;
 
 /// Whether a least-connections balancer with these weights survives the loss of any one server at this traffic.
 pub(crate) fn in_flight_survives(capacity_rps: &[f64], weights: &[u32], rate_rps: f64) -> bool {

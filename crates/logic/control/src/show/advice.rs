@@ -1,8 +1,6 @@
 //! Would the balancer's other kind of method be faster? Both are simulated on the same model of the pool with the same
 //! random numbers, and only their ratio is used: a model's absolute numbers are not to be trusted.
 
-use std::time::Duration;
-
 use plimsoll_model::{MethodKind, Nanos};
 use plimsoll_queueing::{Run, ServiceTime, SmoothRoundRobin, simulate_several};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -14,11 +12,7 @@ use crate::propose::search::{Found, Question, Search, requests_for};
 use crate::propose::split;
 use crate::show::view::Advice;
 use crate::spec::ServiceSpec;
-
-/// Interval of the question; it is answered only if it has changed.
-const EVERY: Duration = Duration::from_secs(5 * 60);
-/// A smaller gain is not reported.
-const WORTH_SAYING: f64 = 0.03;
+use crate::tuning::show::advice::{EVERY, WORTH_SAYING};
 
 /// Asks now and then whether the balancer's other kind of method would be faster.
 #[derive(Clone, Debug)]

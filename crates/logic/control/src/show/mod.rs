@@ -13,11 +13,7 @@ use crate::propose::backlog::Corrected;
 use crate::show::view::{
     BackendState, BackendView, Belief, CurveView, Phase, PlanView, ServiceView,
 };
-
-/// Points per plotted curve.
-const DRAWN: usize = 33;
-/// Backends with at least this part of the traffic determine the phase shown.
-const MOST: f64 = 0.5;
+use crate::tuning::show::view::{DRAWN, MOST};
 
 impl Controller {
     /// The whole state for display.
