@@ -6,6 +6,7 @@ use crate::backend::Backend;
 use crate::commit::commitment::{Pending, Sent};
 use crate::controller::{Controller, record};
 use crate::event::{Action, RecordKind};
+use crate::experiments::drain::DrainTimes;
 use crate::gate::pace::Urgent;
 use crate::gate::trial::Trial;
 use crate::show::view::Phase;
@@ -21,7 +22,7 @@ impl Controller {
         let has_changed = applied.commands > 0;
         let pending = self.commitment.applied(now, applied.epoch, has_changed);
         let Some(pending) = pending.filter(|p| p.kind != Sent::Correction) else { return };
-        self.note_zeroed(now, &pending.before);
+        DrainTimes::note_zeroed(now, &mut self.backends, &pending.before);
         let missed = pending.decision.wishes.iter().find_map(|w| {
             let held = applied.weights.iter().find(|(id, _)| *id == w.id).map(|(_, held)| *held);
             (held != Some(w.weight)).then_some(w.id)

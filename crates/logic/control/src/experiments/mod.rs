@@ -5,6 +5,9 @@ pub(crate) mod refresh;
 
 use std::time::Duration;
 
+use plimsoll_model::Nanos;
+
+use crate::backend::Backend;
 use crate::experiments::drain::DrainTimes;
 use crate::experiments::refresh::Refresh;
 
@@ -31,6 +34,11 @@ impl Experiments {
     /// The pool is another one, and its pins are gone.
     pub fn clear(&mut self) {
         self.refreshes.clear();
+    }
+
+    /// After every report: records the backends that have drained.
+    pub fn note_drained(&mut self, now: Nanos, backends: &mut [Backend]) {
+        self.drain.note_drained(now, backends);
     }
 
     /// The longest of the recent drain times.

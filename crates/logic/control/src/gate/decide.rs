@@ -20,54 +20,6 @@ use crate::tuning::gate::decide::{
 };
 
 impl Controller {
-    /// Acts on the time that has passed and on what the event changed.
-    pub(crate) fn act(&mut self, now: Nanos, is_tick: bool, out: &mut Vec<Action>) {
-        self.commitment.abandon_lost(now);
-        // Failures, restarts and drains are acted on at once, if the balancer can be reached.
-        if !self.balancer.is_fresh(now) || self.commitment.is_pending() {
-            return;
-        }
-        if let Some(weights) = self.commitment.take_resumed() {
-            self.resume_with(now, &weights, out);
-            return;
-        }
-        if self.may_act_urgently(now)
-            && let Some(urgent) = self.gate.take_urgent()
-        {
-            self.act_urgently(now, urgent, out);
-            return;
-        }
-        if !self.commitment.is_owed() && self.is_deserted() {
-            self.commitment.owe("no healthy backend holds a weight");
-        }
-        if self.may_reassert(now)
-            && let Some(reason) = self.commitment.take_owed()
-        {
-            if let Some(decision) = self.decision_to_reassert(now) {
-                let why = Why::new(PlanKind::Reasserted, reason);
-                self.program(now, decision, why, false, out);
-            }
-            return;
-        }
-        // This state is short: a backend that is set aside answers again, or fails.
-        if self.aside().next().is_some() {
-            return;
-        }
-        self.judge_trial(now, out);
-        // A slice of the search takes about 10 ms: there is time for it on a tick, not on a failure.
-        if is_tick {
-            self.continue_search(now, out);
-            self.advise(now);
-        }
-        let due = self.gate.is_due(now) && self.is_last_plan_seen(now);
-        if !self.commitment.is_pending() && due && !self.proposals.is_searching() {
-            self.decide(now, out);
-        }
-        if !self.commitment.is_pending() && !is_tick {
-            self.follow_backlogs(now, out);
-        }
-    }
-
     /// The traffic to plan for: the longer mean, unless the rate has just changed. After a fall a good part of the
     /// former rate is planned for, because traffic that stops for a moment comes back at once.
     pub(crate) fn rate_to_plan(&self) -> f64 {
@@ -82,7 +34,7 @@ impl Controller {
     }
 
     /// A regular decision.
-    fn decide(&mut self, now: Nanos, out: &mut Vec<Action>) {
+    pub(crate) fn decide(&mut self, now: Nanos, out: &mut Vec<Action>) {
         let rate = self.rate_to_plan();
         if self.process.age(now) < FIRST_LOOK || self.traffic.history().rate_rps().is_none() {
             return;
@@ -203,7 +155,7 @@ impl Controller {
         parked.map(|(i, _)| i).collect()
     }
 
-    fn continue_search(&mut self, now: Nanos, out: &mut Vec<Action>) {
+    pub(crate) fn continue_search(&mut self, now: Nanos, out: &mut Vec<Action>) {
         let Some(searched) = self.proposals.advance() else { return };
         self.offer_found(now, &searched, out);
         self.schedule_next(now);
@@ -264,7 +216,7 @@ impl Controller {
 
     /// Whether reports can show by now what the last plan has done: the next one is not made from those that cannot.
     /// Slow start goes on meanwhile.
-    fn is_last_plan_seen(&self, now: Nanos) -> bool {
+    pub(crate) fn is_last_plan_seen(&self, now: Nanos) -> bool {
         let lag = self.balancer.traffic().lag();
         self.is_ramping(now) || self.commitment.is_unchanged_for(lag, now)
     }
@@ -415,7 +367,7 @@ impl Controller {
     }
 
     /// Takes back the last plan if clients waited longer after it.
-    fn judge_trial(&mut self, now: Nanos, out: &mut Vec<Action>) {
+    pub(crate) fn judge_trial(&mut self, now: Nanos, out: &mut Vec<Action>) {
         if !self.gate.is_on_trial() || !self.is_paced(now) {
             return;
         }

@@ -1,6 +1,6 @@
 //! Health in the context of the pool: a fault that many backends share is rarely theirs.
 
-use plimsoll_model::{BackendId, FailureKind, Nanos};
+use plimsoll_model::{BackendId, FailureKind, Nanos, Outcome};
 
 use crate::backend::Backend;
 use crate::controller::{Controller, record};
@@ -55,6 +55,44 @@ impl Controller {
             record(out, RecordKind::Warning, Some(&name), line.to_owned());
         }
         self.on_turn(now, id, turn, out);
+    }
+
+    pub(crate) fn on_probe(
+        &mut self,
+        now: Nanos,
+        id: BackendId,
+        outcome: Outcome,
+        latency_us: f64,
+        out: &mut Vec<Action>,
+    ) {
+        // While no backend has ever answered as expected, the URL is wrong and not the backend.
+        let watches = self.watches();
+        let judged = self.backends.iter().any(|b| b.health.ever_worked());
+        let Some(b) = self.get(id) else { return };
+        b.note_probe(outcome, latency_us);
+        let mut change = None;
+        if outcome == Outcome::Success {
+            let began = Nanos(now.0.saturating_sub((latency_us * 1e3) as u64));
+            if b.was_idle_from(began) {
+                b.knowledge.observe_unloaded(latency_us);
+            }
+            if watches && b.is_usable() && b.was_unloaded_from(began) {
+                change = b.watch_probe(now, latency_us);
+            }
+        }
+        // Answers to clients are stronger evidence than a probe.
+        let doubted = b.life.answered_within(now, STALE) && !b.health.is_failing_fast();
+        let turn = b.health.work(now, outcome, judged && !doubted);
+        self.on_turn(now, id, turn, out);
+        if let Some(change) = change {
+            self.on_change(now, id, change, out);
+        }
+        let all_fail = self.backends.iter().all(|b| b.health.work_failure().is_some());
+        if all_fail && !judged && self.process.may_warn_of_url() {
+            let line = "the work URL fails on every backend: are probe.path and probe.expect right? \
+                        No backend is taken out of service for it";
+            record(out, RecordKind::Warning, None, line.to_owned());
+        }
     }
 
     /// Whether the checks of most backends failed last in a way that the network, the prober or overload can cause:

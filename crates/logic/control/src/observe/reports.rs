@@ -82,7 +82,7 @@ impl Controller {
         if let Some(foreign) = observed.foreign {
             self.on_foreign(now, &foreign, out);
         }
-        self.note_drained(now);
+        self.experiments.note_drained(now, &mut self.backends);
         // A backend that has just been judged silent or failed does not work at all: that is no change of its rate.
         let works = |b: &Backend| b.is_usable() && !b.aside;
         for (id, change) in observed.drifted {
@@ -108,6 +108,27 @@ impl Controller {
             let turn = self.get(id).and_then(|b| b.health.answered(now));
             self.on_turn(now, id, turn, out);
         }
+    }
+
+    pub(crate) fn on_lost(&mut self, reason: String, conflict: bool, out: &mut Vec<Action>) {
+        if self.balancer.lose(reason.clone(), conflict) {
+            let kind = if conflict { RecordKind::Warning } else { RecordKind::Balancer };
+            record(out, kind, None, reason);
+        }
+        // The plan that was under way has to be sent again.
+        if self.commitment.abandon() || conflict {
+            self.commitment.owe("the balancer can be steered again");
+        }
+    }
+
+    /// The others are steered on: it is recorded and shown, and nothing waits for it.
+    pub(crate) fn on_degraded(&mut self, reason: Option<String>, out: &mut Vec<Action>) {
+        if !self.balancer.set_degraded(reason.clone()) {
+            return;
+        }
+        let back = || (RecordKind::Balancer, "all balancers are there again".to_owned());
+        let (kind, line) = reason.map_or_else(back, |why| (RecordKind::Warning, why));
+        record(out, kind, None, line);
     }
 
     fn on_restart(&mut self, now: Nanos, out: &mut Vec<Action>) {

@@ -7,10 +7,11 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
 use crate::backend::Backend;
+use crate::controller::Controller;
 use crate::propose::in_flight;
 use crate::propose::search::{Found, Question, Search, requests_for};
 use crate::propose::split;
-use crate::show::view::Advice;
+use crate::show::view::{Advice, Phase};
 use crate::spec::ServiceSpec;
 use crate::tuning::show::advice::{EVERY, WORTH_SAYING};
 
@@ -132,13 +133,24 @@ impl Advisor {
     }
 }
 
+impl Controller {
+    /// Runs one more slice of the comparison with the balancer's other kind of method.
+    pub(crate) fn advise(&mut self, now: Nanos) {
+        let (kind, rate_rps) = (self.balancer.kind(), self.traffic.rate());
+        let asked = Asked { spec: &self.spec, backends: &self.backends, kind, rate_rps };
+        let settled = self.phase.is(Phase::Steady) || self.phase.is(Phase::Observing);
+        if !self.advisor.advance(now, asked) && settled && !self.proposals.is_searching() {
+            self.advisor.begin(now, asked);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use plimsoll_model::{BackendId, Method};
 
     use super::*;
     use crate::belief::knowledge::Knowledge;
-    use crate::controller::Controller;
     use crate::spec::BackendSpec;
 
     fn spec() -> ServiceSpec {
