@@ -268,11 +268,11 @@ impl Service {
                 counters.sink_failed();
                 Event::BalancerLost { reason: loss.reason, conflict: !loss.retryable }
             }
-            SinkReport::Ailing(ailing) => {
-                if ailing.is_some() {
+            SinkReport::Degraded(degraded) => {
+                if degraded.is_some() {
                     counters.sink_failed();
                 }
-                Event::BalancersAiling(ailing.map(|loss| loss.reason))
+                Event::BalancersDegraded(degraded.map(|loss| loss.reason))
             }
             SinkReport::Applied(applied) => {
                 counters.applied(applied.commands);
@@ -295,7 +295,7 @@ impl Service {
         let (since, loss) = match report {
             SinkReport::Read(..) => (&mut self.leaving.whole, None),
             SinkReport::Lost(loss) => (&mut self.leaving.whole, Some(loss)),
-            SinkReport::Ailing(loss) => (&mut self.leaving.part, loss.as_ref()),
+            SinkReport::Degraded(loss) => (&mut self.leaving.part, loss.as_ref()),
             SinkReport::Applied(_) | SinkReport::Failed(..) | SinkReport::Note(_) => return false,
         };
         match loss {

@@ -4,19 +4,18 @@ use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-/// Why nobody can be reached at a path that is no socket: connecting to it is refused, as to a socket that nobody
-/// listens on. The reason, or the failure as it was.
-pub(crate) fn no_socket(path: Option<&Path>, source: io::Error) -> Result<String, io::Error> {
-    let refused = source.kind() == io::ErrorKind::ConnectionRefused;
-    let there = path.filter(|_| refused).and_then(|path| path.metadata().ok());
-    let what = match there.map(|there| there.file_type()) {
-        None => return Err(source),
-        Some(kind) if kind.is_socket() => return Err(source),
-        Some(kind) if kind.is_dir() => "a directory",
-        Some(kind) if kind.is_file() => "a plain file",
-        Some(_) => "something else",
+/// Why no balancer answers at a path that is not a socket: connecting to it is refused, as to a socket without a
+/// listener. `None` where the failure has another cause.
+pub(crate) fn not_a_socket(path: Option<&Path>, failure: &io::Error) -> Option<String> {
+    let refused = failure.kind() == io::ErrorKind::ConnectionRefused;
+    let found = path.filter(|_| refused)?.metadata().ok()?.file_type();
+    let what = match found {
+        kind if kind.is_socket() => return None,
+        kind if kind.is_dir() => "a directory",
+        kind if kind.is_file() => "a plain file",
+        _ => "something else",
     };
-    Ok(format!("that is {what}, and no socket"))
+    Some(format!("that is {what}, and no socket"))
 }
 
 #[cfg(test)]
@@ -26,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_socket_is_said_to_be_none() {
+    fn only_paths_that_are_not_sockets_are_explained() {
         let dir = std::env::temp_dir().join(format!("plimsoll-no-socket-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("made");
         let (file, left, gone) = (dir.join("file"), dir.join("left"), dir.join("gone"));
@@ -35,7 +34,7 @@ mod tests {
         drop(UnixListener::bind(&left).expect("bound"));
         let said = |path: &Path| {
             let refused = UnixStream::connect(path).expect_err("nobody listens");
-            no_socket(Some(path), refused).ok()
+            not_a_socket(Some(path), &refused)
         };
         let found = [&dir, &file, &left, &gone].map(|path| said(path));
         std::fs::remove_dir_all(&dir).expect("removed");

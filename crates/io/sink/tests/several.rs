@@ -72,9 +72,9 @@ async fn read(handle: &mut SinkHandle, is_so: impl Fn(&BalancerReport) -> bool) 
 }
 
 /// What some of them suffer from, while others are steered.
-async fn ailing(handle: &mut SinkHandle) -> Loss {
+async fn degraded(handle: &mut SinkHandle) -> Loss {
     until(handle, |report| match report {
-        SinkReport::Ailing(loss) => loss,
+        SinkReport::Degraded(loss) => loss,
         SinkReport::Lost(loss) => panic!("{loss:?}"),
         _ => None,
     })
@@ -83,7 +83,7 @@ async fn ailing(handle: &mut SinkHandle) -> Loss {
 
 /// All are there again.
 async fn well(handle: &mut SinkHandle) {
-    until(handle, |report| matches!(report, SinkReport::Ailing(None)).then_some(())).await;
+    until(handle, |report| matches!(report, SinkReport::Degraded(None)).then_some(())).await;
 }
 
 async fn applied(handle: &mut SinkHandle) {
@@ -160,12 +160,12 @@ async fn one_that_is_gone_does_not_keep_the_others_from_being_steered() {
     let mut handle = steer(&sinks(&[&haproxys[0], &haproxys[1]]));
     let before = read(&mut handle, |_| true).await;
     haproxys[1].stop();
-    let note = ailing(&mut handle).await.reason;
+    let note = degraded(&mut handle).await.reason;
     assert!(note.starts_with("diverged: 1 of 2 balancers cannot be steered"), "{note}");
     let name = haproxys[1].socket("admin").display().to_string();
     assert_eq!(note.matches(&name).count(), 1, "it is named, once: {note}");
     // It is told as long as it is so.
-    assert_eq!(ailing(&mut handle).await.reason, note);
+    assert_eq!(degraded(&mut handle).await.reason, note);
     handle.program(plan(2, [1, 2]));
     until(&mut handle, |report| match report {
         SinkReport::Applied(applied) => Some(applied),
@@ -217,7 +217,7 @@ async fn one_that_lacks_a_server_ails_and_the_other_is_steered() {
         .collect();
     let mut second = Haproxy::start_master_worker(&without);
     let mut handle = steer(&sinks(&[&first, &second]));
-    let loss = ailing(&mut handle).await;
+    let loss = degraded(&mut handle).await;
     assert!(loss.reason.contains("has no server s2") && loss.absent && !loss.retryable, "{loss:?}");
     // Each report of the other leaves it as it is.
     let mut reports = 0;
@@ -226,7 +226,7 @@ async fn one_that_lacks_a_server_ails_and_the_other_is_steered() {
             reports += 1;
             (reports > 20).then_some(())
         }
-        SinkReport::Ailing(Some(again)) => {
+        SinkReport::Degraded(Some(again)) => {
             assert_eq!(again, loss);
             None
         }
@@ -236,7 +236,7 @@ async fn one_that_lacks_a_server_ails_and_the_other_is_steered() {
     handle.program(plan(1, [3, 4]));
     applied(&mut handle).await;
     assert_eq!([first.weight("s1"), first.weight("s2")], ["3", "4"]);
-    assert_eq!(ailing(&mut handle).await, loss);
+    assert_eq!(degraded(&mut handle).await, loss);
 
     second.reload(&whole.replace("weight 100", "weight 50"));
     well(&mut handle).await;

@@ -14,22 +14,9 @@ use crate::observe::traffic::{Meter, Window};
 use crate::propose::backlog::Corrected;
 use crate::show::view::BackendState;
 use crate::spec::BackendSpec;
-
-/// A backend with more than `a·cores + b` requests in flight is overloaded.
-const OVERRUN: (f64, f64) = (4.0, 10.0);
-/// Weight of the past per window in smoothed response times.
-const FADING: f64 = 0.8;
-/// A backend without an answer for this long hangs.
-const HUNG: Duration = Duration::from_secs(2);
-/// The estimated capacity is too low when the backend completes more for some ten seconds, by this part of it
-/// and by this many standard deviations.
-const EXCESS: f64 = 0.1;
-const EXCESS_SIGMA: f64 = 6.0;
-const EXCESS_KEPT: f64 = 0.9;
-/// A backend with less traffic than this part of its capacity is idle.
-const IDLE: f64 = 0.05;
-/// Where slow start begins, as a part of the full share.
-const RAMP_START: f64 = 0.1;
+use crate::tuning::members::backend::{
+    EXCESS, EXCESS_KEPT, EXCESS_SIGMA, FADING, HUNG, IDLE, OVERRUN, RAMP_START,
+};
 
 /// Results of the last window, for decisions and for display.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -1,143 +1,37 @@
 //! The controller as a state machine: [`Controller::step`] takes an event and returns actions.
 
-use std::time::Duration;
-
-use plimsoll_model::{BackendId, Method, MethodKind, Nanos};
+use plimsoll_model::{BackendId, MethodKind, Nanos, PlanKind};
 
 use crate::backend::Backend;
-use crate::belief::knowledge::Knowledge;
-use crate::belief::typical::{self, Typical};
-use crate::commit::plan::Decision;
+use crate::commit::commitment::Commitment;
+use crate::commit::plan::Why;
 use crate::event::{Action, Event, Record, RecordKind};
-use crate::experiments::drain::DrainTimes;
-use crate::experiments::refresh::Refresh;
-use crate::gate::trial::{PoolHistory, Rejected, Trial};
+use crate::experiments::Experiments;
+use crate::gate::pace::Gate;
+use crate::gate::phase::PhaseState;
+use crate::members::asking::ask;
 use crate::memory::Memory;
-use crate::observe::traffic::{WINDOW, WindowClock};
-use crate::propose::search::{Question, Search, Searched};
-use crate::show::view::{Advice, Phase};
+use crate::observe::balancer::Balancer;
+use crate::observe::pool::PoolTraffic;
+use crate::process::Process;
+use crate::propose::proposals::Proposals;
+use crate::show::advice::Advisor;
+use crate::show::view::Phase;
 use crate::spec::ServiceSpec;
-
-/// No plan is made from a report older than this.
-pub(crate) const STALE: Duration = Duration::from_secs(2);
-/// A plan without an answer from the sink for this long counts as lost.
-const UNANSWERED: Duration = Duration::from_secs(5);
-/// Factor per second by which the remembered peak decays: half after twelve minutes.
-const PEAK_FADES: f64 = 0.999;
-/// The most estimates refitted per window of a second.
-const REFITS: usize = 100;
-/// A backend that changed is refitted in every window for this long.
-const LIVELY: Duration = Duration::from_secs(60);
-/// A known curve changes little: in a settled pool it is refitted once in this many windows.
-const UNHURRIED: usize = 20;
-/// Pause after a failed plan; doubled with every further failure, up to the second constant.
-pub(crate) const FIRST_RETRY: Duration = Duration::from_millis(200);
-pub(crate) const LAST_RETRY: Duration = Duration::from_secs(5);
-/// Without any event for this long the process itself had no CPU time: time-outs of that period prove
-/// nothing. (Ticks come every 50 to 200 ms.)
-const STALL: Duration = Duration::from_millis(500);
-/// Interval at which the memory is saved, besides after every plan.
-const SAVE_EVERY: Duration = Duration::from_secs(10);
-
-/// A plan that was sent and is not answered yet.
-#[derive(Clone, Debug)]
-pub(crate) struct Pending {
-    pub epoch: u64,
-    pub sent_at: Nanos,
-    pub decision: Decision,
-    pub before: Vec<(BackendId, u32)>,
-    pub on_trial: bool,
-    /// It corrects the last plan for backlogs (`propose::backlog`).
-    pub corrects: bool,
-}
-
-/// Why a plan cannot wait for the next round.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Urgent {
-    /// A backend failed, returned, joined or left, or an administrator drained it or put it back.
-    Pool(String),
-    /// A backend is set aside or restored.
-    Silence(String),
-    /// Another party gave weight to a failed backend: clients get errors, but the pool has not changed.
-    Refilled(String),
-    /// A backend's service rate has changed.
-    Drift(String),
-}
 
 /// The controller of one service.
 pub struct Controller {
     pub(crate) spec: ServiceSpec,
+    pub(crate) process: Process,
+    pub(crate) balancer: Balancer,
+    pub(crate) traffic: PoolTraffic,
     pub(crate) backends: Vec<Backend>,
-    pub(crate) phase: Phase,
-    pub(crate) epoch: u64,
-    pub(crate) method: Option<Method>,
-    pub(crate) generation: Option<u64>,
-    pub(crate) trouble: Option<String>,
-    /// Why some of several balancers cannot be steered, while the others are.
-    pub(crate) ailing: Option<String>,
-    /// Only an administrator can resolve the trouble: until then nothing is programmed.
-    pub(crate) conflict: bool,
-    pub(crate) seen_at: Option<Nanos>,
-    pub(crate) began_at: Nanos,
-    pub(crate) history: PoolHistory,
-    pub(crate) window_clock: WindowClock,
-    /// Unloaded service time that is typical of the pool's faster backends, microseconds.
-    pub(crate) typical_us: Option<f64>,
-    /// For so long a change may not show in what the balancer reports.
-    pub(crate) lag: Duration,
-    /// What requests there are is not known at present: nothing is decided by them.
-    pub(crate) is_blind: bool,
-    /// Since when weights and pool are unchanged: windows that began earlier do not count as steady.
-    pub(crate) calm_since: Nanos,
-    pub(crate) decision: Option<Decision>,
-    pub(crate) decision_reason: String,
-    pub(crate) decided_at: Option<Nanos>,
-    pub(crate) pending: Option<Pending>,
-    pub(crate) urgent: Option<Urgent>,
-    /// Why the balancer does not hold the wanted weights, if so. Kept apart from `urgent`, because an urgent reason
-    /// may be dropped without a plan and must not take this one with it.
-    pub(crate) reassert: Option<String>,
-    pub(crate) next_decision: Nanos,
-    pub(crate) last_program: Option<Nanos>,
-    /// After failed plans: the earliest time of the next one, and the length of the next pause.
-    pub(crate) retry_at: Nanos,
-    pub(crate) retry_after: Duration,
-    pub(crate) explored_since: Nanos,
-    pub(crate) settled: u32,
-    /// Rounds of learning under an in-flight method.
-    pub(crate) rounds: u64,
-    /// Windows closed so far.
-    pub(crate) windows: usize,
-    /// Decaying peak of the traffic, requests per second.
-    pub(crate) peak_rps: f64,
-    pub(crate) trial: Option<Trial>,
-    pub(crate) rejected: Rejected,
-    pub(crate) search: Option<Search>,
-    /// The last search that was completed.
-    pub(crate) searched: Option<Searched>,
-    pub(crate) advised: Option<Question>,
-    pub(crate) advice: Option<Advice>,
-    /// See [`crate::PlanView::several_cost`].
-    pub(crate) several_cost: Option<f64>,
-    pub(crate) advise_at: Nanos,
-    pub(crate) advice_search: Option<Search>,
-    /// A pin was set or removed: the next decision is programmed whatever gain it promises.
-    pub(crate) pins_changed: bool,
-    pub(crate) refreshes: Vec<Refresh>,
-    pub(crate) drain: DrainTimes,
-    pub(crate) saved_at: Nanos,
-    last_step: Nanos,
-    /// When this process last had no CPU time for longer than [`STALL`].
-    pub(crate) stalled_at: Nanos,
-    pub(crate) seed: u64,
-    /// When the current minute of foreign weight changes began, and how many it had.
-    pub(crate) foreign: (Nanos, u32),
-    /// Another party keeps changing weights: until then they are not programmed again.
-    pub(crate) foreign_until: Nanos,
-    warned_url: bool,
-    pub(crate) warned_all_failed: bool,
-    /// The weights from before a restart of this process, programmed at the first report.
-    pub(crate) resume: Option<Vec<(BackendId, u32)>>,
+    pub(crate) phase: PhaseState,
+    pub(crate) proposals: Proposals,
+    pub(crate) gate: Gate,
+    pub(crate) commitment: Commitment,
+    pub(crate) experiments: Experiments,
+    pub(crate) advisor: Advisor,
 }
 
 impl Controller {
@@ -147,58 +41,16 @@ impl Controller {
         let phase = if spec.observe { Phase::Observing } else { Phase::Exploring };
         let mut controller = Controller {
             spec,
+            process: Process::new(now),
+            balancer: Balancer::default(),
+            traffic: PoolTraffic::new(now),
             backends,
-            phase,
-            epoch: 0,
-            method: None,
-            generation: None,
-            trouble: Some("the balancer has not been read yet".to_owned()),
-            ailing: None,
-            conflict: false,
-            seen_at: None,
-            began_at: now,
-            history: PoolHistory::default(),
-            window_clock: WindowClock::default(),
-            typical_us: None,
-            calm_since: now,
-            decision: None,
-            decision_reason: "no decision has been made yet".to_owned(),
-            decided_at: None,
-            pending: None,
-            urgent: None,
-            reassert: None,
-            next_decision: now,
-            last_program: None,
-            retry_at: now,
-            retry_after: FIRST_RETRY,
-            explored_since: now,
-            settled: 0,
-            rounds: 0,
-            windows: 0,
-            peak_rps: 0.0,
-            trial: None,
-            rejected: Rejected::default(),
-            search: None,
-            searched: None,
-            advised: None,
-            advice: None,
-            several_cost: None,
-            lag: Duration::ZERO,
-            is_blind: false,
-            advise_at: now,
-            advice_search: None,
-            pins_changed: false,
-            refreshes: Vec::new(),
-            drain: DrainTimes::default(),
-            saved_at: now,
-            last_step: now,
-            stalled_at: now,
-            seed,
-            foreign: (now, 0),
-            foreign_until: now,
-            warned_url: false,
-            warned_all_failed: false,
-            resume: None,
+            phase: PhaseState::new(phase, now),
+            proposals: Proposals::new(seed),
+            gate: Gate::new(now),
+            commitment: Commitment::new(now),
+            experiments: Experiments::default(),
+            advisor: Advisor::new(now, seed),
         };
         if let Some(memory) = memory {
             controller.recall(memory);
@@ -209,208 +61,104 @@ impl Controller {
     /// Processes an event and returns the actions that follow from it.
     pub fn step(&mut self, now: Nanos, event: Event) -> Vec<Action> {
         let mut out = Vec::new();
-        if now.since(self.last_step) > STALL {
-            self.stalled_at = now;
-        }
-        self.last_step = now;
+        self.process.note_step(now);
         let is_tick = matches!(event, Event::Tick);
-        match event {
-            Event::Tick => {}
-            Event::Balancer(report) => self.on_report(now, &report, &mut out),
-            Event::BalancerLost { reason, conflict } => self.on_lost(reason, conflict, &mut out),
-            Event::BalancersAiling(ailing) => self.on_ailing(ailing, &mut out),
-            Event::Probe { backend, outcome, latency_us, .. } => {
-                self.on_probe(now, backend, outcome, latency_us, &mut out);
-            }
-            Event::Liveness { backend, successes, failure, started } => {
-                self.on_liveness(now, backend, successes, failure, started, &mut out);
-            }
-            Event::Applied(applied) => self.on_applied(now, &applied, &mut out),
-            Event::ApplyFailed { epoch, reason, retryable } => {
-                self.on_apply_failed(now, epoch, reason, retryable, &mut out);
-            }
-            Event::Reconfigured(spec) => self.on_reconfigured(now, *spec, &mut out),
-            Event::Stopping => {
-                self.leave(now, &mut out);
-                return out;
-            }
+        if matches!(event, Event::Stopping) {
+            self.leave(now, &mut out);
+            return out;
         }
-        self.act(now, is_tick, &mut out);
-        if now.since(self.saved_at) >= SAVE_EVERY {
-            self.saved_at = now;
+        self.take(now, event, &mut out);
+        self.commitment.abandon_lost(now);
+        if self.balancer.is_fresh(now) && !self.commitment.is_pending() {
+            self.plan(now, is_tick, &mut out);
+        }
+        if self.process.is_save_due(now) {
             out.push(Action::SaveMemory);
         }
-        self.ask(&mut out, now);
+        ask(now, &self.spec, &mut self.backends, &mut out);
         out
+    }
+
+    /// Observes: events become windows of traffic, beliefs about backends, and turns of those that fail or return.
+    fn take(&mut self, now: Nanos, event: Event, out: &mut Vec<Action>) {
+        match event {
+            Event::Tick | Event::Stopping => {}
+            Event::Balancer(report) => self.on_report(now, &report, out),
+            Event::BalancerLost { reason, conflict } => self.on_lost(reason, conflict, out),
+            Event::BalancersDegraded(reason) => self.on_degraded(reason, out),
+            Event::Probe { backend, outcome, latency_us, .. } => {
+                self.on_probe(now, backend, outcome, latency_us, out);
+            }
+            Event::Liveness { backend, successes, failure, started } => {
+                self.on_liveness(now, backend, successes, failure, started, out);
+            }
+            Event::Applied(applied) => self.on_applied(now, &applied, out),
+            Event::ApplyFailed { epoch, reason, retryable } => {
+                self.on_apply_failed(now, epoch, reason, retryable, out);
+            }
+            Event::Reconfigured(spec) => self.on_reconfigured(now, *spec, out),
+        }
+    }
+
+    /// Plans, from fresh news and with no plan under way. What cannot wait comes first: the weights from before a restart,
+    /// a failure, weights that the balancer lost; then the trial of the last plan and the regular decision.
+    fn plan(&mut self, now: Nanos, is_tick: bool, out: &mut Vec<Action>) {
+        if let Some(weights) = self.commitment.take_resumed() {
+            self.resume_with(now, &weights, out);
+            return;
+        }
+        if self.may_act_urgently(now)
+            && let Some(urgent) = self.gate.take_urgent()
+        {
+            self.act_urgently(now, urgent, out);
+            return;
+        }
+        if !self.commitment.is_owed() && self.is_deserted() {
+            self.commitment.owe("no healthy backend holds a weight");
+        }
+        if self.may_reassert(now)
+            && let Some(reason) = self.commitment.take_owed()
+        {
+            if let Some(decision) = self.decision_to_reassert(now) {
+                let why = Why::new(PlanKind::Reasserted, reason);
+                self.program(now, decision, why, false, out);
+            }
+            return;
+        }
+        // This state is short: a backend that is set aside answers again, or fails.
+        if self.aside().next().is_some() {
+            return;
+        }
+        self.judge_trial(now, out);
+        // A slice of the search takes about 10 ms: there is time for it on a tick, not on a failure.
+        if is_tick {
+            self.continue_search(now, out);
+            self.advise(now);
+        }
+        let due = self.gate.is_due(now) && self.is_last_plan_seen(now);
+        if !self.commitment.is_pending() && due && !self.proposals.is_searching() {
+            self.decide(now, out);
+        }
+        if !self.commitment.is_pending() && !is_tick {
+            self.follow_backlogs(now, out);
+        }
     }
 
     /// Whether the balancer uses weights and they may be programmed now.
     pub(crate) fn may_steer(&self) -> bool {
-        !self.spec.observe && !self.conflict && self.kind() != MethodKind::NoLiveWeights
-    }
-
-    /// The kind of the balancer's method; a split until it is known.
-    pub(crate) fn kind(&self) -> MethodKind {
-        self.method.as_ref().map_or(MethodKind::Split, |m| m.kind)
-    }
-
-    /// Keeps the more urgent of two reasons: its decision covers the other one as well.
-    pub(crate) fn raise(&mut self, urgent: Urgent) {
-        let rank = |urgent: &Urgent| match urgent {
-            Urgent::Pool(_) => 3,
-            Urgent::Silence(_) => 2,
-            Urgent::Refilled(_) => 1,
-            Urgent::Drift(_) => 0,
-        };
-        if self.urgent.as_ref().is_none_or(|held| rank(&urgent) >= rank(held)) {
-            self.urgent = Some(urgent);
-        }
-    }
-
-    pub(crate) fn is_fresh(&self, now: Nanos) -> bool {
-        self.seen_at.is_some_and(|at| now.since(at) < STALE)
+        !self.spec.observe
+            && !self.balancer.is_in_conflict()
+            && self.balancer.kind() != MethodKind::NoLiveWeights
     }
 
     pub(crate) fn get(&mut self, id: BackendId) -> Option<&mut Backend> {
         self.backends.iter_mut().find(|b| b.id == id)
     }
 
-    pub(crate) fn set_phase(&mut self, phase: Phase, why: &str, out: &mut Vec<Action>) {
-        if self.phase != phase {
-            self.phase = phase;
-            let word = match phase {
-                Phase::Exploring => "exploring",
-                Phase::Steady => "steady",
-                Phase::ShortOfCapacity => "short of capacity",
-                Phase::Observing => "observing",
-            };
-            record(out, RecordKind::Phase, None, format!("{word}: {why}"));
-        }
-    }
-
-    /// Estimates that are typical of the pool's backends.
-    pub(crate) fn typical(&self) -> Typical {
-        let known = || self.backends.iter().map(|b| &b.knowledge);
-        Typical {
-            variability: typical::variability(known().filter_map(Knowledge::own_variability)),
-            dispersion: typical::dispersion(
-                known().filter_map(|k| Some((!k.is_lower_bound(), k.own_dispersion()?))),
-            ),
-            quotas: known().any(Knowledge::is_held),
-        }
-    }
-
-    /// Once per window of a second: refits curves, judges errors and looks for changes.
-    pub(crate) fn on_window(&mut self, now: Nanos, out: &mut Vec<Action>) {
-        self.note_typical_service();
-        let choice = self.spec.curve;
-        // In a large pool the backends take turns, so that no step takes long.
-        let settled = matches!(self.phase, Phase::Steady | Phase::ShortOfCapacity);
-        let turns_at_most = self.backends.len().div_ceil(REFITS).max(1);
-        let turns = turns_at_most * if settled { UNHURRIED } else { 1 };
-        let factor = self.spec.latency_factor;
-        self.windows += 1;
-        let rate = self.history.rate_rps().unwrap_or(0.0);
-        self.peak_rps = rate.max(self.peak_rps * PEAK_FADES);
-        let typical = self.typical();
-        // A curve that no decision will read before the next window need not be refitted.
-        let due = self.next_decision <= now + WINDOW || self.is_in_distress();
-        for (i, b) in self.backends.iter_mut().enumerate() {
-            let lively = b.pin.is_some()
-                || b.is_over_utilised(factor)
-                || b.changed.is_some_and(|(at, _)| now.since(at) < LIVELY)
-                || self.phase == Phase::Exploring;
-            let turns = if lively { turns_at_most } else { turns };
-            if (due || !lively) && (i + self.windows).is_multiple_of(turns) {
-                b.knowledge.refit(choice, typical);
-            }
-        }
-        self.eject_failing(now, out);
-        self.correct_underestimates(now, out);
-        self.refresh(now, out);
-        self.hurry(now);
-    }
-
-    fn on_lost(&mut self, reason: String, conflict: bool, out: &mut Vec<Action>) {
-        if self.trouble.as_ref() != Some(&reason) {
-            let kind = if conflict { RecordKind::Warning } else { RecordKind::Balancer };
-            record(out, kind, None, reason.clone());
-        }
-        self.trouble = Some(reason);
-        self.conflict = conflict;
-        // The plan that was under way has to be sent again.
-        if self.pending.take().is_some() || conflict {
-            self.reassert = Some("the balancer can be steered again".to_owned());
-        }
-    }
-
-    /// The others are steered on: it is said and shown, and nothing waits for it.
-    fn on_ailing(&mut self, ailing: Option<String>, out: &mut Vec<Action>) {
-        if self.ailing == ailing {
-            return;
-        }
-        match &ailing {
-            Some(why) => record(out, RecordKind::Warning, None, why.clone()),
-            None => {
-                record(out, RecordKind::Balancer, None, "all balancers are there again".to_owned());
-            }
-        }
-        self.ailing = ailing;
-    }
-
-    pub(crate) fn on_probe(
-        &mut self,
-        now: Nanos,
-        id: BackendId,
-        outcome: plimsoll_model::Outcome,
-        latency_us: f64,
-        out: &mut Vec<Action>,
-    ) {
-        // While no backend has ever answered as expected, the URL is wrong and not the backend.
-        let watches = self.watches();
-        let judged = self.backends.iter().any(|b| b.health.ever_worked());
-        let Some(b) = self.get(id) else { return };
-        b.note_probe(outcome, latency_us);
-        let mut change = None;
-        if outcome == plimsoll_model::Outcome::Success {
-            let began = Nanos(now.0.saturating_sub((latency_us * 1e3) as u64));
-            if b.was_idle_from(began) {
-                b.knowledge.observe_unloaded(latency_us);
-            }
-            if watches && b.is_usable() && b.was_unloaded_from(began) {
-                change = b.watch_probe(now, latency_us);
-            }
-        }
-        // Answers to clients are stronger evidence than a probe.
-        let doubted = b.life.answered_within(now, STALE) && !b.health.is_failing_fast();
-        let turn = b.health.work(now, outcome, judged && !doubted);
-        self.on_turn(now, id, turn, out);
-        if let Some(change) = change {
-            self.on_change(now, id, change, out);
-        }
-        let all_fail = self.backends.iter().all(|b| b.health.work_failure().is_some());
-        if all_fail && !judged && !self.warned_url {
-            self.warned_url = true;
-            let line = "the work URL fails on every backend: are probe.path and probe.expect right? \
-                        No backend is taken out of service for it";
-            record(out, RecordKind::Warning, None, line.to_owned());
-        }
-    }
-
     /// Whether queues have had time to follow the last change of weights.
     pub(crate) fn is_calm(&self, now: Nanos) -> bool {
-        let mean_s = self.history.mean_us().unwrap_or(0.0) / 1e6;
-        let guess = || Duration::from_secs_f64((2.0 + 3.0 * mean_s).min(20.0));
-        let settle = self.drain.to_wait().unwrap_or_else(guess);
-        now.since(self.calm_since) >= settle + self.lag
-    }
-
-    pub(crate) fn drop_lost_plan(&mut self, now: Nanos) {
-        if self.pending.as_ref().is_some_and(|p| now.since(p.sent_at) > UNANSWERED) {
-            self.pending = None;
-            // It is unknown whether the plan took effect.
-            self.reassert = Some("the last plan got no answer from the balancer".to_owned());
-        }
+        let (drain, lag) = (self.experiments.drain_to_wait(), self.balancer.traffic().lag());
+        self.traffic.is_calm(drain, lag, now)
     }
 }
 

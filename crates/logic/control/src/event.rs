@@ -22,7 +22,7 @@ pub enum Event {
     },
     /// Of several balancers some cannot be steered, for this reason, and the others can be and are; none: all are
     /// there again.
-    BalancersAiling(Option<String>),
+    BalancersDegraded(Option<String>),
     /// One probe of the work URL came back.
     Probe {
         /// The backend that was probed.

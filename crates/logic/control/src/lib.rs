@@ -14,7 +14,8 @@
 //!    wait longer.
 //! 6. `commit`: a decision on its way to the balancer, and what the sink answers.
 //!
-//! `experiments` give loads on purpose, to measure. `show` is what an operator sees.
+//! `experiments` give loads on purpose, to measure. `show` is what an operator sees. `tuning` has every threshold, and what
+//! must hold between them.
 //!
 //! ```
 //! use plimsoll_control::{BackendSpec, Controller, Event, ServiceSpec};
@@ -38,9 +39,11 @@ mod gate;
 mod members;
 mod memory;
 mod observe;
+mod process;
 mod propose;
 mod show;
 mod spec;
+mod tuning;
 
 pub use controller::Controller;
 pub use event::{Action, Event, Record, RecordKind};

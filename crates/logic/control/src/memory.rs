@@ -35,8 +35,8 @@ impl Controller {
     pub fn memory(&self) -> Memory {
         Memory {
             version: VERSION,
-            epoch: self.epoch,
-            steady: matches!(self.phase, Phase::Steady | Phase::ShortOfCapacity),
+            epoch: self.commitment.epoch(),
+            steady: self.phase.is_packed(),
             backends: self
                 .backends
                 .iter()
@@ -56,7 +56,6 @@ impl Controller {
         if memory.version != VERSION {
             return;
         }
-        self.epoch = memory.epoch;
         let mut weights: Vec<(BackendId, u32)> = Vec::new();
         for b in &mut self.backends {
             if let Some(known) = memory.backends.iter().find(|k| k.name == b.name) {
@@ -71,11 +70,9 @@ impl Controller {
         self.backends.iter_mut().for_each(|b| b.knowledge.refit(self.spec.curve, typical));
         // Weights of a different set of backends are not used.
         let all = weights.len() == self.backends.len() && weights.iter().any(|(_, w)| *w > 0);
-        if all {
-            self.resume = Some(weights);
-            if memory.steady && self.phase == Phase::Exploring {
-                self.phase = Phase::Steady;
-            }
+        if all && memory.steady && self.phase.is(Phase::Exploring) {
+            self.phase.recall(Phase::Steady);
         }
+        self.commitment.recall(memory.epoch, all.then_some(weights));
     }
 }

@@ -14,6 +14,8 @@ const STEP_MS: u64 = 50;
 /// Means are over so long.
 const RANGE_MS: u64 = 5_000;
 const RATE_RPS: f64 = 300.0;
+/// For so long a change may not show.
+const LAG_MS: u64 = RANGE_MS + 1_000;
 
 /// Two backends of one core: 5 ms and 1.25 ms.
 const BACKENDS: [QueueCurve; 2] = [
@@ -29,7 +31,9 @@ struct Bed {
     begun: [f64; 2],
     owed: [f64; 2],
     is_known: bool,
-    plans: usize,
+    rate_rps: f64,
+    /// When plans were made, milliseconds.
+    plans: Vec<u64>,
 }
 
 impl Bed {
@@ -44,7 +48,8 @@ impl Bed {
             begun: [0.0; 2],
             owed: [0.0; 2],
             is_known: true,
-            plans: 0,
+            rate_rps: RATE_RPS,
+            plans: Vec::new(),
         }
     }
 
@@ -55,7 +60,7 @@ impl Bed {
     /// The means of the last seconds, as rates and response times in seconds.
     fn means(&mut self) -> [(f64, f64); 2] {
         let sum: f64 = self.weights.iter().map(|&w| f64::from(w)).sum();
-        self.past.push_back(self.weights.map(|w| RATE_RPS * f64::from(w) / sum.max(1.0)));
+        self.past.push_back(self.weights.map(|w| self.rate_rps * f64::from(w) / sum.max(1.0)));
         if self.past.len() as u64 > RANGE_MS / STEP_MS {
             self.past.pop_front();
         }
@@ -91,7 +96,7 @@ impl Bed {
                 response_times: None,
             }
         });
-        let lag = Duration::from_millis(RANGE_MS + 1_000);
+        let lag = Duration::from_millis(LAG_MS);
         BalancerReport {
             at: self.now(),
             method: Method { name: "random".to_owned(), kind: MethodKind::Split },
@@ -104,7 +109,7 @@ impl Bed {
     fn step(&mut self, event: Event) {
         for action in self.controller.step(self.now(), event) {
             let Action::Program(plan) = action else { continue };
-            self.plans += 1;
+            self.plans.push(self.now_ms);
             for entry in &plan.entries {
                 self.weights[entry.backend.0 as usize - 1] = entry.weight;
             }
@@ -130,12 +135,12 @@ fn means_lead_to_weights_that_are_kept_while_nothing_is_known() {
     bed.run_for(240);
     let [slow, fast] = bed.weights.map(f64::from);
     assert!(slow > 0.0 && fast > 4.0 * slow, "{:?}", bed.weights);
-    let (weights, plans) = (bed.weights, bed.plans);
+    let (weights, plans) = (bed.weights, bed.plans.len());
     assert!(plans < 40, "{plans} plans: each waits until the last one shows");
 
     bed.is_known = false;
     bed.run_for(120);
-    assert_eq!((bed.weights, bed.plans), (weights, plans), "nothing is decided on nothing");
+    assert_eq!((bed.weights, bed.plans.len()), (weights, plans), "nothing is decided on nothing");
 
     // Checks alone show that a backend is dead, at once.
     for _ in 0..3 {
@@ -146,4 +151,18 @@ fn means_lead_to_weights_that_are_kept_while_nothing_is_known() {
     }
     assert_eq!(bed.weights[0], 0, "{:?}", bed.weights);
     assert!(bed.weights[1] > 0);
+}
+
+#[test]
+fn a_plan_waits_for_news_of_the_last_one_however_fast_the_traffic_changes() {
+    let mut bed = Bed::new();
+    bed.run_for(240);
+    bed.plans.clear();
+    for change in 0..20 {
+        bed.rate_rps = RATE_RPS * if change % 2 == 0 { 2.6 } else { 1.0 };
+        bed.run_for(13);
+    }
+    assert!(bed.plans.len() > 4, "{:?}", bed.plans);
+    let is_seen = |pair: &[u64]| pair[1] - pair[0] >= LAG_MS;
+    assert!(bed.plans.windows(2).all(is_seen), "{:?}", bed.plans);
 }

@@ -133,6 +133,16 @@ pub enum Traffic {
     Unknown,
 }
 
+impl Traffic {
+    /// For how long a change may not show in the numbers.
+    pub fn lag(self) -> Duration {
+        match self {
+            Traffic::Averaged { lag } => lag,
+            Traffic::Counted | Traffic::Unknown => Duration::ZERO,
+        }
+    }
+}
+
 /// The whole balancer at one instant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BalancerReport {

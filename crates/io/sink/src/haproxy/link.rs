@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::SocketAddress;
 use crate::SinkError;
-use crate::socket::no_socket;
+use crate::socket::not_a_socket;
 
 /// Bound on the answers of one exchange. A server takes about 400 bytes in them: room for 40,000.
 const MAX_ANSWER: usize = 16 << 20;
@@ -133,9 +133,9 @@ impl Link {
                         .to_owned(),
                 source,
             },
-            LinkError::Connect(source) => match no_socket(self.address.path(), source) {
-                Ok(reason) => SinkError::Unreachable { socket, reason, source: None },
-                Err(source) => connect_error(socket, source),
+            LinkError::Connect(source) => match not_a_socket(self.address.path(), &source) {
+                Some(reason) => SinkError::Unreachable { socket, reason, source: None },
+                None => connect_error(socket, source),
             },
         }
     }

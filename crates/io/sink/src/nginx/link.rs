@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::SinkError;
 use crate::haproxy::SocketAddress;
-use crate::socket::no_socket;
+use crate::socket::not_a_socket;
 
 /// The longest answer: a server takes about 100 bytes in it.
 const MAX_ANSWER: usize = 16 << 20;
@@ -105,9 +105,9 @@ impl Link {
                 reason: format!("the connection was cut ({why}): is NGINX restarting?"),
                 source: None,
             },
-            LinkError::Connect(source) => match no_socket(self.address.path(), source) {
-                Ok(reason) => SinkError::Unreachable { socket, reason, source: None },
-                Err(source) => connect_error(socket, source),
+            LinkError::Connect(source) => match not_a_socket(self.address.path(), &source) {
+                Some(reason) => SinkError::Unreachable { socket, reason, source: None },
+                None => connect_error(socket, source),
             },
         }
     }

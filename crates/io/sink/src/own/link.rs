@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use super::Daemon;
 use super::wire::{Answer, MAX_LINE, Question};
 use crate::SinkError;
-use crate::socket::no_socket;
+use crate::socket::not_a_socket;
 
 /// One kept connection to a daemon. A connection whose exchange failed or was dropped is closed:
 /// what is still to come on it would be taken for the next answer.
@@ -88,9 +88,9 @@ impl Link {
                 ),
                 source,
             },
-            LinkError::Connect(source) => match no_socket(Some(&self.path), source) {
-                Ok(reason) => SinkError::Unreachable { socket, reason, source: None },
-                Err(source) => connect_error(self.daemon, socket, source),
+            LinkError::Connect(source) => match not_a_socket(Some(&self.path), &source) {
+                Some(reason) => SinkError::Unreachable { socket, reason, source: None },
+                None => connect_error(self.daemon, socket, source),
             },
         }
     }

@@ -31,9 +31,9 @@ pub enum SinkReport {
     Read(BalancerReport, Duration),
     /// It could not be read, or refuses to be steered.
     Lost(Loss),
-    /// Of several balancers, some cannot be read or refuse to be steered, and the others are steered on; told again as
-    /// long as it is so. None: all are there again.
-    Ailing(Option<Loss>),
+    /// Of several balancers, some cannot be read or refuse to be steered, and the others are steered on; reported again
+    /// while that lasts. None: all are there again.
+    Degraded(Option<Loss>),
     /// A plan was carried out.
     Applied(Applied),
     /// The plan of this epoch was not.

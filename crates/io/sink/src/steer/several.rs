@@ -1,9 +1,9 @@
 //! Several balancers before one pool, behind one handle: plans go to all of them, and what they report is added up.
 //!
-//! A balancer that is gone keeps nobody from steering the others: what it had counted stays in the sums, and what it had
-//! in flight does not. When it comes back, its weights are reported as they are, which is what has the controller assert
-//! them again. So it is with one that refuses to be steered: what ails some of them stops nobody, and is told as what it
-//! is. Weights that differ between balancers are reported as those that deviate from the plan.
+//! While one is lost the others are steered on: what it had counted stays in the sums, and what it had in flight does
+//! not. When it comes back, its weights are reported as they are, which is what has the controller assert them again. So
+//! it is with one that refuses to be steered. The pool is then degraded, and the reason is reported. Weights that differ
+//! between balancers are reported as those that deviate from the plan.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -61,7 +61,7 @@ pub fn start(members: Vec<(Named, SinkHandle)>, gone: Duration) -> SinkHandle {
     };
     let members = members.into_iter().map(member).collect();
     let several =
-        Several { members, end, gone, planned: BTreeMap::new(), epoch: None, ailing: None };
+        Several { members, end, gone, planned: BTreeMap::new(), epoch: None, degraded: None };
     tokio::spawn(several.run());
     handle
 }
@@ -94,7 +94,7 @@ struct Several {
     /// The plan that is not answered yet.
     epoch: Option<u64>,
     /// What was last told of balancers that cannot be steered.
-    ailing: Option<Loss>,
+    degraded: Option<Loss>,
 }
 
 impl Several {
@@ -150,7 +150,7 @@ impl Several {
             }
             SinkReport::Lost(loss) => {
                 member.lost = Some(Loss { reason: member.name.says(&loss.reason), ..loss });
-                self.tell_what_ails();
+                self.tell_degraded();
             }
             SinkReport::Applied(applied) if Some(applied.epoch) == epoch => {
                 // What it read before tells the weights of before.
@@ -165,7 +165,7 @@ impl Several {
                 member.answer = Some(Err(loss));
             }
             // Of a plan that was replaced; and one balancer is whole or lost.
-            SinkReport::Applied(_) | SinkReport::Failed(..) | SinkReport::Ailing(_) => {}
+            SinkReport::Applied(_) | SinkReport::Failed(..) | SinkReport::Degraded(_) => {}
             SinkReport::Note(note) => {
                 let note = member.name.says(&note);
                 self.end.tell(SinkReport::Note(note));
@@ -184,7 +184,7 @@ impl Several {
             }
         }
         if is_news {
-            self.tell_what_ails();
+            self.tell_degraded();
         }
     }
 
@@ -233,8 +233,8 @@ impl Several {
             return;
         }
         self.members.iter_mut().for_each(|m| m.fresh = false);
-        if self.ailing != self.what_ails() {
-            self.tell_what_ails();
+        if self.degraded != self.degraded_by() {
+            self.tell_degraded();
         }
         let report = match added(&self.members, &self.planned) {
             Ok(report) => SinkReport::Read(report, Duration::ZERO),
@@ -244,7 +244,7 @@ impl Several {
     }
 
     /// Why balancers cannot be steered that should be; none where all can be.
-    fn what_ails(&self) -> Option<Loss> {
+    fn degraded_by(&self) -> Option<Loss> {
         let lost = || self.members.iter().filter_map(|m| m.lost.as_ref());
         let reasons: Vec<&str> = lost().map(|loss| loss.reason.as_str()).collect();
         let reasons_text = reasons.join("; ");
@@ -260,13 +260,13 @@ impl Several {
     }
 
     /// Tells it: as the trouble of the whole only where nobody is left.
-    fn tell_what_ails(&mut self) {
-        let ailing = self.what_ails();
+    fn tell_degraded(&mut self) {
+        let degraded = self.degraded_by();
         let all_lost = self.members.iter().all(|m| !m.is_live());
-        if let Some(loss) = ailing.clone().filter(|_| all_lost) {
+        if let Some(loss) = degraded.clone().filter(|_| all_lost) {
             self.end.tell(SinkReport::Lost(loss));
-        } else if self.end.offer(SinkReport::Ailing(ailing.clone())) {
-            self.ailing = ailing;
+        } else if self.end.offer(SinkReport::Degraded(degraded.clone())) {
+            self.degraded = degraded;
         }
     }
 }

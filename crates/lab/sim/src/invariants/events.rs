@@ -47,7 +47,7 @@ impl Invariants {
             _ => LastEvent::Other,
         };
         match event {
-            Event::Tick | Event::Stopping | Event::BalancersAiling(_) => {}
+            Event::Tick | Event::Stopping | Event::BalancersDegraded(_) => {}
             Event::Balancer(report) => self.note_report(clock, report),
             Event::BalancerLost { conflict, .. } => {
                 self.conflict = *conflict;
@@ -68,7 +68,8 @@ impl Invariants {
             Event::Applied(applied) => self.note_applied(clock, applied),
             Event::ApplyFailed { epoch, retryable, .. } => {
                 if self.outstanding.take_if(|o| o.epoch == *epoch).is_some() {
-                    (self.last_program, self.refused_at) = (Some(clock), Some(clock));
+                    // The balancer holds the weights it held before: that was no change to keep a distance from.
+                    self.refused_at = Some(clock);
                     self.note_reason_to_reassert();
                     self.conflict |= !retryable;
                 }

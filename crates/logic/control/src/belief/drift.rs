@@ -12,36 +12,14 @@ use plimsoll_model::{BackendId, Nanos};
 use crate::backend::Backend;
 use crate::belief::grain;
 use crate::belief::typical::Typical;
-use crate::controller::{Controller, Urgent, record};
+use crate::controller::{Controller, record};
 use crate::event::{Action, RecordKind};
+use crate::gate::pace::Urgent;
 use crate::spec::{CurveChoice, DriftTest};
-
-/// If the estimate of the cores differs from the detector's by more than this part (known; lower bound) …
-const OTHER_CORES: (f64, f64) = (0.1, 0.5);
-/// … for this long, the detector is replaced, because its measure of work is wrong.
-const LASTING_S: f64 = 15.0;
-/// An estimate of the cores within this part is the same, and it is certain after this time without another.
-const SAME_CORES: f64 = 0.1;
-const SURE_S: f64 = 60.0;
-/// For this long after a backend's first estimate its load and the estimate of its cores still move, and one can be
-/// mistaken for the other.
-const LEARNING: Duration = Duration::from_secs(120);
-/// A change must last this long, and this multiple of the longest pause.
-const LASTING_CHANGE_S: f64 = 3.0;
-const PAUSES: f64 = 3.0;
-/// Changes of several backends within this time have a common cause …
-const TOGETHER: Duration = Duration::from_secs(30);
-/// … and a detector with at least this part of the evidence counts as one of them.
-const SUSPECT: f64 = 0.4;
-/// Under quotas the others share a change if their work makes it more likely than none by this log likelihood.
-const SHARED_NATS: f64 = 2.0;
-/// A backend that is relearned has become faster if its capacity grows by this factor within this time.
-const GROWN_BY: f64 = 1.15;
-const RELEARNING: Duration = Duration::from_secs(120);
-/// An increase of the rate is reduced by this many standard errors: alarms come from samples that exaggerate.
-const CAUTION: f64 = 2.0;
-/// A curve is rescaled by at most this factor at once.
-const MOST: f64 = 5.0;
+use crate::tuning::belief::drift::{
+    CAUTION, GROWN_BY, LASTING_CHANGE_S, LASTING_S, LEARNING, MOST, OTHER_CORES, PAUSES,
+    RELEARNING, SAME_CORES, SHARED_NATS, SURE_S, SUSPECT, TOGETHER,
+};
 
 impl Backend {
     /// Processes what the last two reports show; returns a change of the service rate, if there is one.
@@ -308,9 +286,9 @@ impl Controller {
     }
 
     fn drifted(&mut self, reason: String) {
-        self.trial = None;
-        self.search = None;
-        self.raise(Urgent::Drift(reason));
+        self.gate.end_trial();
+        self.proposals.abandon();
+        self.gate.raise(Urgent::Drift(reason));
     }
 }
 
@@ -336,9 +314,13 @@ mod tests {
         let spec = ServiceSpec::new("shop", backends.collect());
         let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
         for second in 1..10 {
-            let window =
-                PoolWindow { at: at(second), seconds: 1.0, started: rate_rps, in_flight: 1.0 };
-            controller.history.push(window);
+            let window = PoolWindow {
+                at: at(second),
+                seconds: 1.0,
+                started: rate_rps,
+                request_seconds: 1.0,
+            };
+            controller.traffic.push(window);
         }
         controller
     }
@@ -374,7 +356,7 @@ mod tests {
             controller.on_change(now, BackendId(0), change, &mut out);
             let is_drift =
                 |a: &Action| matches!(a, Action::Record(r) if r.kind == RecordKind::Drift);
-            (out.iter().any(is_drift), controller.urgent.is_some())
+            (out.iter().any(is_drift), controller.gate.urgent().is_some())
         };
         let inferred = |now: Nanos| found_with(now, (0.0, change));
         assert_eq!(inferred(at(149)), (false, false));
@@ -389,15 +371,15 @@ mod tests {
     fn a_plan_for_a_change_removes_pins() {
         for kind in [true, false] {
             let mut controller = controller(100.0);
-            controller.decision = Some(Decision::default());
-            controller.pins_changed = true;
+            controller.commitment.adopt(Nanos::ZERO, Decision::default(), None);
+            controller.pins_moved(Nanos::ZERO);
             let decision = if kind {
                 controller.decide_for_drift(at(10))
             } else {
                 controller.decide_for_changed_pool(at(10))
             };
             assert_eq!(decision.wishes.len(), 3);
-            assert!(!controller.pins_changed, "no second plan for it");
+            assert!(!controller.experiments.has_new_pins(), "no second plan for it");
         }
     }
 }

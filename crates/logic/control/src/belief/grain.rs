@@ -13,54 +13,13 @@
 
 use std::collections::VecDeque;
 
+use crate::tuning::belief::grain::{
+    AT_EASE, BATCH_S, BLOCK_S, ENOUGH, FEW, HELD, HELD_ERRORS, LASTS_S, LASTS_SERVICES, MEMORY,
+    NO_FASTER, NO_FASTER_ERROR, NOT_HELD, NOT_HELD_ERROR, OTHER, RECENT, SCATTER, SCATTER_MEMORY,
+    SEVERAL, SHARED_S, STEP, STRATA_KEPT, STRATUM_S,
+};
 use plimsoll_learn::drift::Interval;
 use serde::{Deserialize, Serialize};
-
-/// Work is lasting after this time, two of the usual periods, …
-const LASTS_S: f64 = 0.2;
-/// … and after this many service times: an expensive request makes a long stretch, too.
-const LASTS_SERVICES: f64 = 20.0;
-/// Seconds per stratum.
-const STRATUM_S: f64 = 10.0;
-/// Weight of earlier strata with every new one.
-const STRATA_KEPT: f64 = 0.97;
-/// There is a quota if lasting work is done at less than this part of the rate of beginning work, by this many standard
-/// errors; and none from the third number on, once the ratio is known this well.
-const HELD: f64 = 0.7;
-const HELD_ERRORS: f64 = 3.0;
-const NOT_HELD: f64 = 0.85;
-const NOT_HELD_ERROR: f64 = 0.1;
-/// Up to this many requests at a time are few; above, several.
-const FEW: u32 = 2;
-const SEVERAL: u32 = 4;
-/// If others of the pool have quotas, a backend that serves several requests at a time no faster than this, known this
-/// well, is taken to have one as well. that is known so well.
-const NO_FASTER: f64 = 1.3;
-const NO_FASTER_ERROR: f64 = 0.25;
-/// Least completions for a rate.
-const ENOUGH: f64 = 25.0;
-/// Completions that a rate remembers.
-const MEMORY: f64 = 3_000.0;
-/// Lasting work is gathered in blocks of this time, …
-const BLOCK_S: f64 = 1.0;
-/// … of which so many are recent. (Seconds without lasting work make no block.)
-const RECENT: usize = 30;
-/// Log likelihood by which the rates before and after a change differ: it is tested forty times a second, over thirty
-/// spans.
-const OTHER: f64 = 14.0;
-/// After a change that most of the pool shares, former work counts for this many seconds. In time and not in
-/// completions, so that all capacities move alike and the shares stay.
-const SHARED_S: f64 = 60.0;
-/// With less than this part of ten seconds in lasting work, the quota does not limit the backend.
-const AT_EASE: f64 = 0.05;
-/// Step by which the capacity is raised again for a backend that had more before and is not limited now.
-const STEP: f64 = 1.25;
-/// Bounds on the dispersion of completions, relative to a Poisson process.
-const SCATTER: (f64, f64) = (0.5, 5.0);
-/// The dispersion is measured in batches of lasting work of ten periods, so that their ends matter little, …
-const BATCH_S: f64 = 1.0;
-/// … of which it remembers so many.
-const SCATTER_MEMORY: f64 = 100.0;
 
 /// Completions, and the seconds with work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -18,47 +18,15 @@ use crate::belief::grain::{Grain, Moved, Quota};
 use crate::belief::points::Points;
 use crate::belief::shape::Shape;
 use crate::belief::typical::Typical;
-use crate::belief::variability::{PRIOR_REQUESTS, Waits};
+use crate::belief::variability::Waits;
 use crate::observe::traffic::Window;
 use crate::spec::CurveChoice;
-
-/// A fitted family replaces the queue when the queue's cross-validated error exceeds the first, the family's is below
-/// the second times the queue's, and its capacity is within the third of the throughput's.
-const RESIDUAL_LIMIT: f64 = 0.15;
-const CLEARLY_BETTER: f64 = 0.6;
-const SAME_CAPACITY: f64 = 0.15;
-/// The least response time is taken over this many requests, decays at this rate, and is this close to the unloaded
-/// service time, relatively.
-const ENOUGH: f64 = 100.0;
-const LEAST_CREEP: f64 = 1.005;
-const LEAST_IS_NEAR: f64 = 0.15;
-/// Stands for: no response time was observed.
-const NEVER_US: f64 = 1e12;
-/// Relative standard deviation of a backend's unloaded service time from that of the pool.
-const LIKE_THE_OTHERS: f64 = 0.3;
-/// Weight of the pool's variability as a prior, in requests at half load. (Six backends after a change, 16 runs: with
-/// 300 and with 3,000 clients waited up to 1 % longer.)
-const ALIKE_REQUESTS: f64 = 1_000.0;
-/// A lower bound this far above the known capacity shows that the backend has grown.
-const GROWN: f64 = 1.15;
-/// After a change, earlier measurements count as this many requests and probes, with this error.
-const RESCALED_REQUESTS: f64 = 300.0;
-const RESCALED_POINT: f64 = 50.0;
-const RESCALED_PROBES: f64 = 5.0;
-const RESCALED_ERROR: f64 = 0.06;
-/// A measured unloaded service time is dropped once it was rescaled by this factor in total without a new measurement:
-/// nothing corrects it, and errors of the factors multiply.
-const RESCALED_TOO_FAR: f64 = 10.0;
-/// Requests that are remembered of a backend that may have become faster.
-const RELEARNED_REQUESTS: f64 = 2_000.0;
-/// The cores are certain where one more or less fits worse by this much, squared: four standard deviations.
-const SURE: f64 = 16.0;
-/// A rate follows the expected one if it is within this many standard deviations of noise.
-const NOISE: f64 = 4.0;
-/// A capacity is known when its relative standard error is below this.
-pub(crate) const KNOWN: f64 = 0.15;
-/// Factor on a capacity that is only a lower bound, for packing.
-pub(crate) const OPTIMISM: f64 = 1.5;
+use crate::tuning::belief::knowledge::{
+    ALIKE_REQUESTS, CLEARLY_BETTER, ENOUGH, GROWN, KNOWN, LEAST_CREEP, LEAST_IS_NEAR,
+    LIKE_THE_OTHERS, NEVER_US, NOISE, OPTIMISM, RELEARNED_REQUESTS, RESCALED_ERROR, RESCALED_POINT,
+    RESCALED_PROBES, RESCALED_REQUESTS, RESCALED_TOO_FAR, RESIDUAL_LIMIT, SAME_CAPACITY, SURE,
+};
+use crate::tuning::belief::variability::PRIOR_REQUESTS;
 
 /// Logarithm of the total rescaling since the last measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -229,7 +197,7 @@ impl Knowledge {
         if window.completed <= 0.0 && window.in_flight == 0.0 {
             return;
         }
-        self.averaged = window.is_averaged();
+        self.averaged = window.is_averaged;
         // A window that makes no sense (its clock stood still) is ignored.
         self.stale |= self.averaged || self.throughput.observe(&observed(window, setting)).is_ok();
         self.note_least(window);
@@ -598,6 +566,7 @@ mod tests {
             growth: 0.0,
             lagged: Lagged::default(),
             long_lagged: Lagged::default(),
+            is_averaged: false,
         }
     }
 

@@ -5,6 +5,7 @@ pub(crate) mod drift;
 pub(crate) mod grain;
 pub(crate) mod knowledge;
 pub(crate) mod points;
+pub(crate) mod refit;
 pub(crate) mod shape;
 pub(crate) mod typical;
 pub(crate) mod variability;

@@ -5,18 +5,9 @@
 //! times too flat). So they are grouped by the rate that the backend was to get, of the traffic before that second,
 //! which is independent of its noise. (An instrumental variable; a point's load is still the counted one.)
 
+use crate::tuning::belief::points::{LONGEST_US, MAX_POINTS, POINT_MEMORY, RATES_RPS, SAME_LOAD};
 use plimsoll_learn::Point;
 use serde::{Deserialize, Serialize};
-
-/// Points kept per backend; the oldest is dropped first.
-const MAX_POINTS: usize = 24;
-/// Loads closer than this, relatively, are one point.
-const SAME_LOAD: f64 = 0.06;
-/// A point counts at most this many requests before older ones fade.
-const POINT_MEMORY: f64 = 4_000.0;
-/// Bounds on latency, microseconds, and load, requests per second: a point beyond them was rescaled without measure.
-const LONGEST_US: f64 = 1e12;
-const RATES_RPS: std::ops::Range<f64> = 1e-6..1e12;
 
 /// The points of one backend.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

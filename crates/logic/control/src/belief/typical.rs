@@ -1,9 +1,7 @@
 //! Estimates common to the backends of a pool, which do the same work: the median of the pool.
 
+use crate::tuning::belief::typical::MIDDLE_ERROR;
 use plimsoll_learn::Dispersion;
-
-/// Standard error of a median over that of the mean: √(π/2).
-const MIDDLE_ERROR: f64 = 1.25;
 
 /// The common estimates.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,21 +1,12 @@
 //! Variability of a backend's load: Kingman's factor, by ridge regression of the waits on those of M/M/c, relative to
 //! the latencies, with a prior that is worth a number of requests at half load.
 
+use crate::tuning::belief::variability::{
+    AT_HALF_LOAD, HALF_WORTH, LEAST_VALIDATED, PRIOR_REQUESTS, VARIABILITY,
+};
 use plimsoll_learn::Point;
 use plimsoll_model::Curve;
 use plimsoll_queueing::QueueCurve;
-
-/// Weight of the prior that arrivals and service are exponential, in requests.
-pub(crate) const PRIOR_REQUESTS: f64 = 100.0;
-/// A request's contribution to the denominator at half the load of one core: `(1 − ρ)²` times the wait's part of the
-/// latency, squared.
-const AT_HALF_LOAD: f64 = 0.25 * 0.25;
-/// Bounds of the factor.
-const VARIABILITY: (f64, f64) = (0.05, 20.0);
-/// A point with this many requests is worth half as much as one with any number.
-const HALF_WORTH: f64 = 100.0;
-/// Fewest points for cross-validation.
-const LEAST_VALIDATED: usize = 4;
 
 /// Points with the waits that M/M/c predicts for their loads.
 pub(crate) struct Waits<'a> {

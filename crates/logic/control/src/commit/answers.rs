@@ -1,10 +1,13 @@
 //! The sink's answers to plans, and changes of the configuration.
 
-use plimsoll_model::{Applied, Nanos};
+use plimsoll_model::{Applied, Nanos, Traffic};
 
 use crate::backend::Backend;
-use crate::controller::{Controller, FIRST_RETRY, LAST_RETRY, Urgent, record};
+use crate::commit::commitment::{Pending, Sent};
+use crate::controller::{Controller, record};
 use crate::event::{Action, RecordKind};
+use crate::experiments::drain::DrainTimes;
+use crate::gate::pace::Urgent;
 use crate::gate::trial::Trial;
 use crate::show::view::Phase;
 use crate::spec::ServiceSpec;
@@ -16,15 +19,10 @@ impl Controller {
                 b.programmed = Some(weight);
             }
         }
-        if applied.commands > 0 {
-            self.last_program = Some(now);
-        }
-        let Some(pending) = self.pending.take_if(|p| p.epoch == applied.epoch) else { return };
-        self.retry_after = FIRST_RETRY;
-        if pending.corrects {
-            return;
-        }
-        self.note_zeroed(now, &pending.before);
+        let has_changed = applied.commands > 0;
+        let pending = self.commitment.applied(now, applied.epoch, has_changed);
+        let Some(pending) = pending.filter(|p| p.kind != Sent::Correction) else { return };
+        DrainTimes::note_zeroed(now, &mut self.backends, &pending.before);
         let missed = pending.decision.wishes.iter().find_map(|w| {
             let held = applied.weights.iter().find(|(id, _)| *id == w.id).map(|(_, held)| *held);
             (held != Some(w.weight)).then_some(w.id)
@@ -39,16 +37,18 @@ impl Controller {
             let line = "the balancer holds a different weight than the one programmed".to_owned();
             record(out, RecordKind::Warning, Some(&name), line);
         }
-        if applied.commands > 0 {
+        if has_changed {
             // Means of some time before and after would be a mixture of both.
-            let is_counted = self.lag.is_zero();
-            self.trial = (pending.on_trial && is_counted).then(|| {
-                let decision = &pending.decision;
-                Trial::new(now, &self.history, self.calm_since, pending.before, decision)
-            });
+            let is_counted = self.balancer.traffic() == Traffic::Counted;
+            let is_judged = pending.kind == Sent::OnTrial && is_counted;
+            self.gate.begin_trial(is_judged.then(|| {
+                let calm_since = self.traffic.calm_since();
+                let Pending { before, decision, .. } = pending;
+                Trial::new(now, self.traffic.history(), calm_since, before, &decision)
+            }));
             // No window may span the change of weights: it would show a mixture.
             self.reset_meters();
-            self.calm_since = now;
+            self.traffic.note_change(now);
             out.push(Action::SaveMemory);
         }
     }
@@ -61,16 +61,13 @@ impl Controller {
         retryable: bool,
         out: &mut Vec<Action>,
     ) {
-        let Some(_) = self.pending.take_if(|p| p.epoch == epoch) else { return };
+        if !self.commitment.refused(now, epoch) {
+            return;
+        }
         let line = format!("plan {epoch} was not programmed: {reason}");
         record(out, RecordKind::Warning, None, line);
-        self.reassert = Some("the last plan was not programmed".to_owned());
-        self.retry_at = now + self.retry_after;
-        self.retry_after = (2 * self.retry_after).min(LAST_RETRY);
-        self.last_program = Some(now);
         if !retryable {
-            self.trouble = Some(reason);
-            self.conflict = true;
+            self.balancer.lose(reason, true);
         }
     }
 
@@ -111,17 +108,83 @@ impl Controller {
         }
         self.backends = all;
         if spec.observe {
-            self.set_phase(Phase::Observing, "observe mode is configured", out);
+            self.phase.set(Phase::Observing, "observe mode is configured", out);
         } else {
-            self.set_phase(Phase::Exploring, "the configuration changed", out);
+            self.phase.set(Phase::Exploring, "the configuration changed", out);
         }
-        self.explored_since = now;
-        self.settled = 0;
-        self.search = None;
-        self.refreshes.clear();
-        self.trial = None;
-        self.pending = None;
+        self.phase.restart(now);
+        self.proposals.abandon();
+        self.experiments.clear();
+        self.gate.end_trial();
+        self.commitment.abandon();
         self.spec = spec;
-        self.raise(Urgent::Pool("the configuration changed".to_owned()));
+        self.gate.raise(Urgent::Pool("the configuration changed".to_owned()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use plimsoll_model::{
+        BackendId, BalancerReport, FailureKind, Method, MethodKind, ServerReport, ServerStatus,
+    };
+
+    use super::*;
+    use crate::event::Event;
+    use crate::spec::BackendSpec;
+
+    /// A balancer that takes ten seconds between changes refuses the first attempt to remove a dead server.
+    #[test]
+    fn a_refused_plan_is_no_change_that_the_next_one_must_keep_its_distance_from() {
+        let backends = (0..3).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
+        let mut spec = ServiceSpec::new("shop", backends.collect());
+        spec.sink.min_interval = Duration::from_secs(10);
+        let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
+        let (mut weights, mut attempts) = ([10; 3], Vec::new());
+        controller.commitment.applied(Nanos::ZERO, 0, true);
+        for tenths in 1..200 {
+            let now = Nanos(tenths * 100_000_000);
+            let server = |(i, &weight): (u32, &u32)| ServerReport {
+                backend: BackendId(i),
+                weight,
+                status: ServerStatus::Up,
+                in_flight: 0,
+                queued: 0,
+                started_total: 0,
+                errors_total: 0,
+                answered_total: None,
+                response_times: None,
+            };
+            let report = BalancerReport {
+                at: now,
+                method: Method { name: "roundrobin".to_owned(), kind: MethodKind::Split },
+                generation: 1,
+                traffic: Traffic::Counted,
+                servers: (0..).zip(&weights).map(server).collect(),
+            };
+            let mut actions = controller.step(now, Event::Balancer(report));
+            if tenths > 95 {
+                let failure = Some(FailureKind::Refused);
+                let backend = BackendId(1);
+                let checked = Event::Liveness { backend, successes: 0, failure, started: now };
+                actions.extend(controller.step(now, checked));
+            }
+            for action in actions {
+                let Action::Program(plan) = action else { continue };
+                attempts.push(tenths);
+                let answer = if attempts.len() == 1 {
+                    let reason = "too soon after the last reload".to_owned();
+                    Event::ApplyFailed { epoch: plan.epoch, reason, retryable: true }
+                } else {
+                    plan.entries.iter().for_each(|e| weights[e.backend.0 as usize] = e.weight);
+                    let weights = plan.entries.iter().map(|e| (e.backend, e.weight)).collect();
+                    Event::Applied(Applied { epoch: plan.epoch, weights, commands: 1 })
+                };
+                controller.step(now, answer);
+            }
+        }
+        assert_eq!(weights[1], 0, "{attempts:?}");
+        assert!(attempts[0] > 95 && attempts[1] < 105, "{attempts:?}");
     }
 }

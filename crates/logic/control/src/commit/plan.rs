@@ -1,10 +1,8 @@
 //! A decision: the share and weight of every backend, the response time expected of them, and how far the packing is
 //! proven optimal.
 
+use crate::tuning::commit::plan::NEARLY_FULL;
 use plimsoll_model::{BackendId, PlanKind};
-
-/// A pool is nearly full from this part of its capacity on.
-const NEARLY_FULL: f64 = 0.9;
 
 /// Why a plan is made: what it is for, and the words for people.
 #[derive(Clone, Debug, PartialEq, Eq)]

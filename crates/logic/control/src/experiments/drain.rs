@@ -9,14 +9,8 @@ use std::time::Duration;
 
 use plimsoll_model::{BackendId, Nanos};
 
-use crate::controller::Controller;
-
-/// Drain times kept; the greatest of them counts.
-const KEPT: usize = 8;
-/// A drain that has not ended by then counts as this long: some connections never end.
-const LONGEST: Duration = Duration::from_secs(600);
-/// Measurements wait for a drain at most this long.
-const MOST_WAITED: Duration = Duration::from_secs(60);
+use crate::backend::Backend;
+use crate::tuning::experiments::drain::{KEPT, LONGEST, MOST_WAITED};
 
 /// Measured drain times.
 #[derive(Clone, Debug, Default)]
@@ -43,10 +37,10 @@ impl DrainTimes {
     }
 }
 
-impl Controller {
+impl DrainTimes {
     /// Records which backends were just set to weight 0, and which no longer are.
-    pub(crate) fn note_zeroed(&mut self, now: Nanos, before: &[(BackendId, u32)]) {
-        for b in &mut self.backends {
+    pub fn note_zeroed(now: Nanos, backends: &mut [Backend], before: &[(BackendId, u32)]) {
+        for b in backends {
             let had = before.iter().any(|(id, w)| *id == b.id && *w > 0);
             match b.programmed {
                 Some(0) if had && !b.health.is_down() => b.zeroed_at = Some(now),
@@ -57,8 +51,8 @@ impl Controller {
     }
 
     /// After every report: records the backends that have drained.
-    pub(crate) fn note_drained(&mut self, now: Nanos) {
-        for b in &mut self.backends {
+    pub fn note_drained(&mut self, now: Nanos, backends: &mut [Backend]) {
+        for b in backends {
             let Some(since) = b.zeroed_at else { continue };
             if b.health.is_down() {
                 b.zeroed_at = None;
@@ -66,7 +60,7 @@ impl Controller {
             }
             let took = now.since(since);
             if b.in_flight == 0 || took >= LONGEST {
-                self.drain.note(took);
+                self.note(took);
                 b.zeroed_at = None;
             }
         }
@@ -76,10 +70,19 @@ impl Controller {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controller::Controller;
     use crate::spec::{BackendSpec, ServiceSpec};
 
     fn at(seconds: u64) -> Nanos {
         Nanos(seconds * 1_000_000_000)
+    }
+
+    fn note_zeroed(controller: &mut Controller, now: Nanos, before: &[(BackendId, u32)]) {
+        DrainTimes::note_zeroed(now, &mut controller.backends, before);
+    }
+
+    fn note_drained(controller: &mut Controller, now: Nanos) {
+        controller.experiments.drain.note_drained(now, &mut controller.backends);
     }
 
     /// The first of two backends had this weight and is set to weight 0 after 100 s, with five requests in flight.
@@ -89,21 +92,21 @@ mod tests {
         let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
         let b = &mut controller.backends[0];
         (b.programmed, b.in_flight) = (Some(0), 5);
-        controller.note_zeroed(at(100), &[(BackendId(0), weight), (BackendId(1), 10)]);
+        note_zeroed(&mut controller, at(100), &[(BackendId(0), weight), (BackendId(1), 10)]);
         controller
     }
 
     #[test]
     fn backend_set_to_0_shows_the_drain_time_and_measurements_wait_for_it() {
         let mut controller = parked_from(8);
-        controller.note_drained(at(103));
-        assert_eq!(controller.drain.longest(), None, "it is still busy");
+        note_drained(&mut controller, at(103));
+        assert_eq!(controller.experiments.longest_drain(), None, "it is still busy");
         controller.backends[0].in_flight = 0;
-        controller.note_drained(at(107));
-        controller.note_drained(at(140));
-        assert_eq!(controller.drain.longest(), Some(Duration::from_secs(7)));
+        note_drained(&mut controller, at(107));
+        note_drained(&mut controller, at(140));
+        assert_eq!(controller.experiments.longest_drain(), Some(Duration::from_secs(7)));
         assert_eq!(controller.view(at(140)).drain_s, Some(7.0), "an operator sees it");
-        controller.calm_since = at(200);
+        controller.traffic.note_change(at(200));
         assert!(!controller.is_calm(at(206)) && controller.is_calm(at(207)));
     }
 
@@ -112,21 +115,21 @@ mod tests {
         let mut idle = parked_from(0);
         let mut back = parked_from(8);
         back.backends[0].programmed = Some(8);
-        back.note_zeroed(at(102), &[(BackendId(0), 0), (BackendId(1), 10)]);
+        note_zeroed(&mut back, at(102), &[(BackendId(0), 0), (BackendId(1), 10)]);
         for controller in [&mut idle, &mut back] {
             controller.backends[0].in_flight = 0;
-            controller.note_drained(at(107));
-            assert_eq!(controller.drain.longest(), None);
+            note_drained(controller, at(107));
+            assert_eq!(controller.experiments.longest_drain(), None);
         }
     }
 
     #[test]
     fn connections_that_never_end_count_as_the_longest_drain() {
         let mut controller = parked_from(8);
-        controller.note_drained(at(699));
-        assert_eq!(controller.drain.longest(), None);
-        controller.note_drained(at(700));
-        assert_eq!(controller.drain.longest(), Some(LONGEST));
+        note_drained(&mut controller, at(699));
+        assert_eq!(controller.experiments.longest_drain(), None);
+        note_drained(&mut controller, at(700));
+        assert_eq!(controller.experiments.longest_drain(), Some(LONGEST));
     }
 
     #[test]

@@ -6,38 +6,17 @@
 
 use std::time::Duration;
 
-use plimsoll_model::{BackendId, MethodKind, Nanos};
+use plimsoll_model::{BackendId, MethodKind, Nanos, Traffic};
 
 use crate::backend::{Backend, Pin};
-use crate::belief::knowledge::OPTIMISM;
 use crate::controller::{Controller, record};
 use crate::event::{Action, RecordKind};
 use crate::show::view::Phase;
-
-/// The part of all capacity that is measured at a time (KnapsackLB §4.5); one backend is always allowed.
-const SHARE: f64 = 0.05;
-/// The pool's load must be within this range: with too little there is nothing to learn from.
-const LOAD: (f64, f64) = (0.1, 0.9);
-/// A measurement lasts for this many requests, within these times.
-const REQUESTS: f64 = 300.0;
-const LEAST: Duration = Duration::from_secs(10);
-const MOST: Duration = Duration::from_secs(30);
-/// Pauses between two measurements of one backend.
-const FIRST_WAIT: Duration = Duration::from_secs(3 * 60);
-const LONGEST_WAIT: Duration = Duration::from_secs(4 * 3600);
-/// A capacity that moved by less than this is no news.
-const NEWS: f64 = 0.03;
-/// A capacity with a smaller error is not measured.
-const WELL_KNOWN: f64 = 0.06;
-/// The load is raised by this factor, up to this part of the estimated capacity.
-const RAISE: f64 = 1.3;
-const CLOSEST: f64 = 0.92;
-/// A backend without traffic for this long is no longer known: its probes show its unloaded service time only.
-const FORGOTTEN: Duration = Duration::from_secs(20 * 60);
-/// A backend that has just changed is not measured for this long.
-const SETTLES: Duration = Duration::from_secs(120);
-/// A parked backend is given this part of its capacity.
-const PARKED_LOAD: f64 = 0.3;
+use crate::tuning::belief::knowledge::OPTIMISM;
+use crate::tuning::experiments::refresh::{
+    CLOSEST, FIRST_WAIT, FORGOTTEN, LEAST, LOAD, LONGEST_WAIT, MOST, NEWS, PARKED_LOAD, RAISE,
+    REQUESTS, SETTLES, SHARE, WELL_KNOWN,
+};
 
 /// A measurement in progress.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -65,18 +44,23 @@ impl Controller {
     /// Once per window: ends measurements that have shown enough, and begins those that are worth it.
     pub(crate) fn refresh(&mut self, now: Nanos, out: &mut Vec<Action>) {
         self.end_refreshes(now);
-        let idle = self.pending.is_none()
-            && self.trial.is_none()
-            && self.urgent.is_none()
-            && self.reassert.is_none();
+        let idle = !self.commitment.is_pending()
+            && !self.gate.is_on_trial()
+            && self.gate.urgent().is_none()
+            && !self.commitment.is_owed();
+        // Means show neither the load that a measurement gives nor what comes of it, before it has ended.
         let calm = self.spec.refresh
+            && self.balancer.traffic() == Traffic::Counted
             && idle
-            && self.phase == Phase::Steady
-            && self.search.is_none()
+            && self.phase.is(Phase::Steady)
+            && !self.proposals.is_searching()
             && !self.is_ramping(now)
             && !self.is_in_distress()
             && self.is_calm(now);
-        if !calm || !self.refreshes.is_empty() || self.kind() == MethodKind::NoLiveWeights {
+        if !calm
+            || !self.experiments.refreshes.is_empty()
+            || self.balancer.kind() == MethodKind::NoLiveWeights
+        {
             return;
         }
         let capacity = |b: &Backend| b.knowledge.capacity_rps().unwrap_or(0.0);
@@ -86,7 +70,7 @@ impl Controller {
             // There is no other backend to take the difference.
             return;
         }
-        let load = self.history.rate_rps().unwrap_or(0.0) / all.max(1e-9);
+        let load = self.traffic.rate() / all.max(1e-9);
         if !(LOAD.0..=LOAD.1).contains(&load) {
             return;
         }
@@ -103,19 +87,19 @@ impl Controller {
         let mut room = SHARE * all;
         for (_, i) in wanted {
             let needs = capacity(&self.backends[i]);
-            if !self.refreshes.is_empty() && needs > room {
+            if !self.experiments.refreshes.is_empty() && needs > room {
                 continue;
             }
             room -= needs;
             self.begin_refresh(now, i, out);
         }
-        if !self.refreshes.is_empty() {
+        if !self.experiments.refreshes.is_empty() {
             self.pins_moved(now);
         }
     }
 
     fn begin_refresh(&mut self, now: Nanos, i: usize, out: &mut Vec<Action>) {
-        let split = self.kind() == MethodKind::Split;
+        let split = self.balancer.kind() == MethodKind::Split;
         let b = &mut self.backends[i];
         let capacity_rps = b.knowledge.capacity_rps().unwrap_or(0.0);
         let parked = b.programmed == Some(0);
@@ -129,7 +113,12 @@ impl Controller {
             (false, true) => Pin::Times(1.0),
             (false, false) => Pin::Times(RAISE),
         });
-        self.refreshes.push(Refresh { id: b.id, since: now, served: 0.0, capacity_rps });
+        self.experiments.refreshes.push(Refresh {
+            id: b.id,
+            since: now,
+            served: 0.0,
+            capacity_rps,
+        });
         let why =
             if parked { "it gets no traffic" } else { "its traffic is too low to infer them" };
         let line = format!("capacity and curve are measured for some seconds: {why}");
@@ -138,7 +127,7 @@ impl Controller {
 
     fn end_refreshes(&mut self, now: Nanos) {
         let mut done = Vec::new();
-        for r in &mut self.refreshes {
+        for r in &mut self.experiments.refreshes {
             let Some(b) = self.backends.iter().find(|b| b.id == r.id) else {
                 done.push(r.id);
                 continue;
@@ -146,7 +135,7 @@ impl Controller {
             r.served += b.recent.rate_rps;
             let took = now.since(r.since);
             let enough = (r.served >= REQUESTS && took >= LEAST) || took >= MOST;
-            if enough || !b.is_usable() || self.phase != Phase::Steady {
+            if enough || !b.is_usable() || !self.phase.is(Phase::Steady) {
                 done.push(r.id);
             }
         }
@@ -162,13 +151,13 @@ impl Controller {
 
     /// Called when pins have changed.
     pub(crate) fn pins_moved(&mut self, now: Nanos) {
-        self.pins_changed = true;
-        self.next_decision = now;
+        self.experiments.pins_changed = true;
+        self.gate.decide_at(now);
     }
 
     /// Pins were meant for the pool as it was: a backend that returns would have to take the rest of the traffic.
     pub(crate) fn stop_refreshing(&mut self, now: Nanos) {
-        for id in self.refreshes.iter().map(|r| r.id).collect::<Vec<_>>() {
+        for id in self.experiments.refreshes.iter().map(|r| r.id).collect::<Vec<_>>() {
             self.end_refresh(id);
             self.pins_moved(now);
         }
@@ -176,8 +165,8 @@ impl Controller {
 
     /// Ends a measurement, if there is one, and schedules the next.
     pub(crate) fn end_refresh(&mut self, id: BackendId) {
-        let Some(at) = self.refreshes.iter().position(|r| r.id == id) else { return };
-        let r = self.refreshes.remove(at);
+        let Some(at) = self.experiments.refreshes.iter().position(|r| r.id == id) else { return };
+        let r = self.experiments.refreshes.remove(at);
         let Some(b) = self.get(id) else { return };
         b.pin = None;
         let capacity = b.knowledge.capacity_rps().unwrap_or(r.capacity_rps);
@@ -206,9 +195,11 @@ fn uncertainty(now: Nanos, b: &Backend) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_model::FailureKind;
+    use plimsoll_model::{BalancerReport, FailureKind, Method};
 
     use super::*;
+    use crate::event::Event;
+    use crate::gate::trial::PoolWindow;
     use crate::spec::{BackendSpec, CurveChoice, ServiceSpec};
 
     #[test]
@@ -222,13 +213,62 @@ mod tests {
         assert!(controller.backends[0].pin.is_some());
         let refused = Some(FailureKind::Refused);
         controller.on_liveness(now, BackendId(1), 0, refused, now, &mut out);
-        assert!(controller.backends[0].pin.is_none() && controller.refreshes.is_empty());
-        assert!(controller.pins_changed, "what was given is taken back");
+        assert!(
+            controller.backends[0].pin.is_none() && controller.experiments.refreshes.is_empty()
+        );
+        assert!(controller.experiments.pins_changed, "what was given is taken back");
         controller.begin_refresh(now, 0, &mut out);
         (0..2).for_each(|_| controller.on_liveness(now, BackendId(1), 3, None, now, &mut out));
         assert!(controller.backends[0].pin.is_some(), "two successful rounds return no backend");
         controller.on_liveness(now, BackendId(1), 3, None, now, &mut out);
-        assert!(controller.backends[0].pin.is_none() && controller.refreshes.is_empty());
+        assert!(
+            controller.backends[0].pin.is_none() && controller.experiments.refreshes.is_empty()
+        );
+    }
+
+    #[test]
+    fn measurements_need_counted_requests() {
+        let backends = (0..3).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
+        let spec = ServiceSpec::new("shop", backends.collect());
+        let now = Nanos(300_000_000_000);
+        let report = |traffic: Traffic| BalancerReport {
+            at: now,
+            method: Method { name: "roundrobin".to_owned(), kind: MethodKind::Split },
+            generation: 1,
+            traffic,
+            servers: Vec::new(),
+        };
+        let begins = |traffic: Traffic| {
+            let mut controller = Controller::new(spec.clone(), None, Nanos::ZERO, 1);
+            let out = &mut Vec::new();
+            controller.on_report(now, &report(traffic), out);
+            controller.phase.recall(Phase::Steady);
+            for b in &mut controller.backends {
+                (0..20).for_each(|_| b.knowledge.observe_unloaded(1e4));
+                b.knowledge.refit(CurveChoice::Auto, crate::belief::typical::Typical::default());
+                (b.programmed, b.served_at, b.recent.rate_rps) = (Some(5), now, 10.0);
+            }
+            let (seconds, started) = (1.0, 30.0);
+            controller.traffic.push(PoolWindow { at: now, seconds, started, request_seconds: 0.3 });
+            controller.refresh(now, out);
+            (controller.is_pinned(), controller)
+        };
+        assert!(!begins(Traffic::Averaged { lag: Duration::from_secs(6) }).0);
+        assert!(!begins(Traffic::Unknown).0);
+        let (begun, mut controller) = begins(Traffic::Counted);
+        assert!(begun);
+        controller.on_report(now, &report(Traffic::Unknown), &mut Vec::new());
+        assert!(!controller.is_pinned() && controller.experiments.refreshes.is_empty());
+
+        // The load that it was given is taken back, at the rate that was last known.
+        let out = &mut Vec::new();
+        let decision = controller.decide_for_changed_pool(now);
+        controller.commitment.adopt(now, decision, None);
+        controller.backends[0].programmed = Some(99);
+        controller.experiments.pins_changed = true;
+        controller.step(now, Event::Tick).into_iter().for_each(|action| out.push(action));
+        assert!(out.iter().any(|action| matches!(action, Action::Program(_))), "{out:?}");
+        assert!(!controller.experiments.pins_changed);
     }
 
     #[test]

@@ -3,143 +3,85 @@
 
 use std::time::Duration;
 
-use plimsoll_model::{BackendId, MethodKind, Nanos, Plan, PlanEntry, PlanKind};
+use plimsoll_model::{BackendId, MethodKind, Nanos, Plan, PlanEntry, PlanKind, Traffic};
 
 use crate::backend::Backend;
+use crate::commit::commitment::Sent;
 use crate::commit::plan::{Decision, Why, Wish};
-use crate::controller::{Controller, Pending, record};
+use crate::controller::{Controller, record};
 use crate::event::{Action, RecordKind};
-use crate::gate::trial::{Verdict, moved};
 use crate::propose::in_flight;
-use crate::propose::search::{Question, Search, Searched};
+use crate::propose::search::{Question, Searched};
 use crate::propose::split;
 use crate::show::view::Phase;
-
-/// Time between decisions while exploring, …
-pub(crate) const EXPLORE_EVERY: Duration = Duration::from_secs(4);
-/// … while a backend is overloaded, …
-pub(crate) const RESCUE_EVERY: Duration = Duration::from_secs(2);
-/// … and when the pool is known.
-const STEADY_EVERY: Duration = Duration::from_secs(10);
-/// The first decision waits this long for windows.
-const FIRST_LOOK: Duration = Duration::from_millis(1_500);
-/// For this long after the start traffic counted over a moment does not override the rate of the last plan.
-const FIRST_RATES: Duration = Duration::from_secs(4);
-/// The longest wait for a window under the weights in force.
-const LATE_WINDOW: Duration = Duration::from_secs(5);
-/// Exploring ends after this many consecutive decisions that moved less than this part of the traffic …
-const SETTLED: u32 = 2;
-const NEXT_TO_NOTHING: f64 = 0.03;
-/// … or after this time.
-const MAX_EXPLORING: Duration = Duration::from_secs(150);
-/// A new decision is due when traffic differs by more than this from the rate of the last plan.
-const RATE_CHANGED: f64 = 0.08;
-/// A pool stays short of capacity until its traffic is below this part of the capacity.
-const ENOUGH_ROOM: f64 = 0.95;
-/// After a fall of the traffic this part of the recent peak is still planned for, up to that part of the capacity
-/// (`READY` under an in-flight method).
-const RETURNING: f64 = 0.6;
-const READY: f64 = 0.9;
-const MOST_RETURNING: f64 = 0.8;
-/// Below this many requests per second there is nothing to learn or gain.
-pub(crate) const IDLE_RPS: f64 = 0.5;
+use crate::tuning::gate::decide::{
+    EXPLORE_EVERY, FIRST_LOOK, FIRST_RATES, IDLE_RPS, LATE_WINDOW, MOST_RETURNING, RATE_CHANGED,
+    READY, RESCUE_EVERY, RETURNING, STEADY_EVERY,
+};
 
 impl Controller {
-    /// Acts on the time that has passed and on what the event changed.
-    pub(crate) fn act(&mut self, now: Nanos, is_tick: bool, out: &mut Vec<Action>) {
-        self.drop_lost_plan(now);
-        // Failures, restarts and drains are acted on at once, if the balancer can be reached.
-        if !self.is_fresh(now) || self.pending.is_some() {
-            return;
-        }
-        if let Some(weights) = self.resume.take() {
-            self.resume_with(now, &weights, out);
-            return;
-        }
-        if self.may_act_urgently(now)
-            && let Some(urgent) = self.urgent.take()
-        {
-            self.act_urgently(now, urgent, out);
-            return;
-        }
-        if self.reassert.is_none() && self.is_deserted() {
-            self.reassert = Some("no healthy backend holds a weight".to_owned());
-        }
-        if self.may_reassert(now)
-            && let Some(reason) = self.reassert.take()
-        {
-            if let Some(decision) = self.decision_to_reassert(now) {
-                let why = Why::new(PlanKind::Reasserted, reason);
-                self.program(now, decision, why, false, out);
-            }
-            return;
-        }
-        // This state is short: a backend that is set aside answers again, or fails.
-        if self.aside().next().is_some() {
-            return;
-        }
-        self.judge_trial(now, out);
-        // A slice of the search takes about 10 ms: there is time for it on a tick, not on a failure.
-        if is_tick {
-            self.continue_search(now, out);
-            self.continue_advice(now);
-        }
-        if self.pending.is_none() && now >= self.next_decision && self.search.is_none() {
-            self.decide(now, out);
-        }
-        if self.pending.is_none() && !is_tick {
-            self.follow_backlogs(now, out);
-        }
-    }
-
-    pub(crate) fn rate(&self) -> f64 {
-        self.history.rate_rps().unwrap_or(0.0)
-    }
-
     /// The traffic to plan for: the longer mean, unless the rate has just changed. After a fall a good part of the
     /// former rate is planned for, because traffic that stops for a moment comes back at once.
     pub(crate) fn rate_to_plan(&self) -> f64 {
-        let (quick, calm) = (self.rate(), self.history.calm_rate_rps().unwrap_or(0.0));
+        let (quick, calm) =
+            (self.traffic.rate(), self.traffic.history().calm_rate_rps().unwrap_or(0.0));
         let noise = RATE_CHANGED.max(3.0 / (3.0 * quick).max(1.0).sqrt());
         let rate = if (quick / calm.max(1e-9) - 1.0).abs() > noise { quick } else { calm };
-        let capacity = self.decision.as_ref().map_or(f64::INFINITY, |d| d.capacity_rps);
+        let capacity = self.commitment.decision().map_or(f64::INFINITY, |d| d.capacity_rps);
         // Parked backends cannot help at once, so under an in-flight method more is held ready.
-        let part = if self.kind() == MethodKind::InFlight { READY } else { RETURNING };
-        rate.max((part * self.peak_rps).min(MOST_RETURNING * capacity))
+        let part = if self.balancer.kind() == MethodKind::InFlight { READY } else { RETURNING };
+        rate.max((part * self.traffic.peak_rps()).min(MOST_RETURNING * capacity))
     }
 
     /// A regular decision.
-    fn decide(&mut self, now: Nanos, out: &mut Vec<Action>) {
+    pub(crate) fn decide(&mut self, now: Nanos, out: &mut Vec<Action>) {
         let rate = self.rate_to_plan();
-        if now.since(self.began_at) < FIRST_LOOK || self.history.rate_rps().is_none() {
+        if self.process.age(now) < FIRST_LOOK || self.traffic.history().rate_rps().is_none() {
             return;
         }
-        let is_idle = self.rate() < IDLE_RPS;
-        if is_idle || self.is_blind || !self.backends.iter().any(|b| b.is_usable()) {
-            self.next_decision = now + RESCUE_EVERY;
-            // Without traffic there is nothing to learn, but slow start still goes on.
-            let ramps = |b: &Backend| b.is_usable() && b.ramping_since.is_some();
-            if self.is_paced(now) && self.backends.iter().any(ramps) {
-                let decision = self.decide_for_changed_pool(now);
-                let why = Why::new(PlanKind::SlowStart, "no traffic: shares ramp up");
-                self.program(now, decision, why, false, out);
-            }
+        let is_blind = self.balancer.traffic() == Traffic::Unknown;
+        if is_blind
+            || self.traffic.rate() < IDLE_RPS
+            || !self.backends.iter().any(|b| b.is_usable())
+        {
+            self.gate.decide_at(now + RESCUE_EVERY);
+            self.decide_without_traffic(now, out);
             return;
         }
-        match self.kind() {
-            MethodKind::NoLiveWeights => self.next_decision = now + STEADY_EVERY,
+        match self.balancer.kind() {
+            MethodKind::NoLiveWeights => self.gate.decide_at(now + STEADY_EVERY),
             MethodKind::Split => self.decide_split(now, rate, out),
             MethodKind::InFlight => self.decide_in_flight(now, rate, out),
         }
     }
 
+    /// Without traffic, or without news of it, there is nothing to learn, but slow start still goes on, and loads that
+    /// were given to be measured are taken back.
+    fn decide_without_traffic(&mut self, now: Nanos, out: &mut Vec<Action>) {
+        if !self.is_paced(now) {
+            return;
+        }
+        let ramps = |b: &Backend| b.is_usable() && b.ramping_since.is_some();
+        let why = if self.backends.iter().any(ramps) {
+            Why::new(PlanKind::SlowStart, "no traffic: shares ramp up")
+        } else if self.experiments.has_new_pins() && self.traffic.rate() > IDLE_RPS {
+            Why::new(PlanKind::Packed, "measurements have ended: no requests are counted")
+        } else {
+            return;
+        };
+        let decision = self.decide_for_changed_pool(now);
+        self.experiments.take_new_pins();
+        self.program(now, decision, why, false, out);
+    }
+
     fn decide_split(&mut self, now: Nanos, rate: f64, out: &mut Vec<Action>) {
-        let exploring = self.phase == Phase::Exploring || self.is_ramping(now);
+        let exploring = self.phase.is(Phase::Exploring) || self.is_ramping(now);
         let careful = exploring || self.is_in_distress();
         // Shares grow from the rates observed under the weights in force. Where reports are late, no window may have
         // closed since the last plan.
-        let seen = self.history.last_at().is_some_and(|at| at > self.calm_since);
-        if careful && !seen && now.since(self.calm_since) < LATE_WINDOW {
+        let seen =
+            self.traffic.history().last_at().is_some_and(|at| at > self.traffic.calm_since());
+        if careful && !seen && now.since(self.traffic.calm_since()) < LATE_WINDOW {
             return;
         }
         match split::decide(now, &self.spec, &self.backends, rate, careful) {
@@ -159,10 +101,10 @@ impl Controller {
     }
 
     fn decide_in_flight(&mut self, now: Nanos, rate: f64, out: &mut Vec<Action>) {
-        self.rounds += 1;
-        let learning = in_flight::learn(now, &mut self.backends, self.rounds);
+        let round = self.proposals.next_round();
+        let learning = in_flight::learn(now, &mut self.backends, round);
         // Once steady, learning of single backends need not keep slow ones from being parked.
-        let unsettled = learning && self.phase == Phase::Exploring;
+        let unsettled = learning && self.phase.is(Phase::Exploring);
         if unsettled || self.is_in_distress() || self.is_ramping(now) || self.is_pinned() {
             let parked = if self.is_pinned() { self.parked() } else { Vec::new() };
             let mut decision = in_flight::decide_proportional(
@@ -181,25 +123,21 @@ impl Controller {
                 places.iter().map(|&i| self.backends[i].programmed).collect();
             // Slightly more than the present rate: parked backends must be back before the load needs them.
             let asked = Question::new(&members, rate * 1.03);
-            let answered = self.searched.as_ref().filter(|s| s.question.is_like(&asked));
-            match answered {
+            match self.proposals.answer_to(&asked).cloned() {
                 // The weights found are in force; the phase may change all the same.
-                Some(s) if present.as_ref() == Some(&s.found.weights) => {
-                    if self.phase != Phase::Steady {
-                        let mut searched = s.clone();
+                Some(mut searched) if present.as_ref() == Some(&searched.found.weights) => {
+                    if !self.phase.is(Phase::Steady) {
                         searched.found.rate_rps = asked.rate_rps();
                         self.offer_found(now, &searched, out);
                     }
                 }
                 // It was proposed before and not worth programming: it may be now.
                 Some(s) if present.as_ref() == s.in_force.as_ref().map(|held| &held.weights) => {
-                    let searched = s.clone();
-                    self.offer_found(now, &searched, out);
+                    self.offer_found(now, &s, out);
                 }
                 _ => {
                     let balancers = self.spec.balancers;
-                    self.search =
-                        Some(Search::new(members, rate * 1.03, self.seed, present, balancers));
+                    self.proposals.begin(members, rate * 1.03, present, balancers);
                 }
             }
         }
@@ -217,12 +155,8 @@ impl Controller {
         parked.map(|(i, _)| i).collect()
     }
 
-    fn continue_search(&mut self, now: Nanos, out: &mut Vec<Action>) {
-        let Some(search) = &mut self.search else { return };
-        let Some(found) = search.advance() else { return };
-        let searched = Searched { question: search.question(), in_force: search.in_force(), found };
-        self.search = None;
-        self.searched = Some(searched.clone());
+    pub(crate) fn continue_search(&mut self, now: Nanos, out: &mut Vec<Action>) {
+        let Some(searched) = self.proposals.advance() else { return };
         self.offer_found(now, &searched, out);
         self.schedule_next(now);
     }
@@ -249,7 +183,7 @@ impl Controller {
     }
 
     fn why(&self, rate: f64) -> Why {
-        match self.phase {
+        match self.phase.get() {
             Phase::Exploring => {
                 Why::new(PlanKind::Learning, format!("learning at {rate:.0} req/s"))
             }
@@ -269,88 +203,61 @@ impl Controller {
     fn schedule_next(&mut self, now: Nanos) {
         // In a nearly full pool a backend is given less load for its queue until the next decision only.
         let relieves = self.is_in_distress()
-            && self.decision.as_ref().is_some_and(|decision| decision.is_nearly_full());
-        let every = if self.phase != Phase::Exploring && !self.is_ramping(now) && !relieves {
+            && self.commitment.decision().is_some_and(|decision| decision.is_nearly_full());
+        let every = if !self.phase.is(Phase::Exploring) && !self.is_ramping(now) && !relieves {
             STEADY_EVERY
         } else if self.is_in_distress() || self.is_ramping(now) {
             RESCUE_EVERY
         } else {
             EXPLORE_EVERY
         };
-        // What the last plan has done must show before the next one is made from it.
-        let shown = if self.is_ramping(now) { Duration::ZERO } else { self.lag };
-        self.next_decision = now + every.max(shown);
+        self.gate.decide_at(now + every);
+    }
+
+    /// Whether reports can show by now what the last plan has done: the next one is not made from those that cannot.
+    /// Slow start goes on meanwhile.
+    pub(crate) fn is_last_plan_seen(&self, now: Nanos) -> bool {
+        let lag = self.balancer.traffic().lag();
+        self.is_ramping(now) || self.commitment.is_unchanged_for(lag, now)
     }
 
     /// Brings the next decision forward when traffic has changed or a backend is overloaded.
     pub(crate) fn hurry(&mut self, now: Nanos) {
-        let Some(decision) = &self.decision else { return };
+        let Some(decision) = self.commitment.decision() else { return };
         let planned = decision.rate_rps;
         let rate_changed = planned > 0.0
-            && now.since(self.began_at) > FIRST_RATES
+            && self.process.age(now) > FIRST_RATES
             && (self.rate_to_plan() / planned - 1.0).abs() > RATE_CHANGED;
-        let soon = self.last_program.map_or(now, |last| now.max(last + self.bearable_interval()));
-        if (rate_changed || self.is_in_distress()) && self.next_decision > soon {
-            self.next_decision = soon;
+        if rate_changed || self.is_in_distress() {
+            let last = self.commitment.changed_at();
+            self.gate.decide_by(last.map_or(now, |last| now.max(last + self.bearable_interval())));
         }
     }
 
-    /// Updates the phase: exploring ends when decisions stop moving traffic.
+    /// Updates the phase by a decision.
     pub(crate) fn settle(&mut self, now: Nanos, decision: &Decision, out: &mut Vec<Action>) {
-        if self.phase == Phase::Observing {
-            return;
-        }
-        if let Some(short) = decision.short_by_rps {
-            let why = format!(
-                "{:.0} req/s arrive, capacity {:.0} req/s: {short:.0} req/s too many",
-                decision.rate_rps, decision.capacity_rps
-            );
-            self.set_phase(Phase::ShortOfCapacity, &why, out);
-            return;
-        }
-        if self.phase == Phase::ShortOfCapacity {
-            if decision.rate_rps > ENOUGH_ROOM * decision.capacity_rps {
-                return;
-            }
-            self.set_phase(Phase::Steady, "the capacity suffices again", out);
-            return;
-        }
-        if self.phase != Phase::Exploring {
-            return;
-        }
-        let last = self.decision.as_ref().map(Decision::shares).unwrap_or_default();
-        let calm = moved(&last, &decision.shares()) < NEXT_TO_NOTHING && !decision.still_learning;
-        self.settled = if calm { self.settled + 1 } else { 0 };
-        if self.settled >= SETTLED {
-            self.set_phase(Phase::Steady, "decisions no longer move traffic", out);
-            out.push(Action::SaveMemory);
-        } else if now.since(self.explored_since) > MAX_EXPLORING {
-            self.set_phase(
-                Phase::Steady,
-                "learning took long enough: what is still unknown does not matter at this load",
-                out,
-            );
-        }
+        self.phase.settle(now, self.commitment.decision(), decision, out);
     }
 
     /// Programs the decision if it is worth it.
     fn offer(&mut self, now: Nanos, mut decision: Decision, why: Why, out: &mut Vec<Action>) {
-        if self.last_program.is_some_and(|last| now.since(last) < self.bearable_interval()) {
+        if !self.is_paced(now) {
             return;
         }
         self.have_two_hold_weight(now, &mut decision);
-        let same = !self.pins_changed
+        let same = !self.experiments.has_new_pins()
             && decision.wishes.iter().all(|w| {
                 self.backends.iter().any(|b| b.id == w.id && b.planned_weight() == Some(w.weight))
             });
         if same {
-            self.adopt(now, &decision, None);
+            self.show_wanted(now, &decision);
+            self.commitment.adopt(now, decision, None);
             for b in &mut self.backends {
                 b.granted_share = b.wanted.share;
             }
             return;
         }
-        if std::mem::take(&mut self.pins_changed) {
+        if self.experiments.take_new_pins() {
             self.program(now, decision, why, false, out);
             return;
         }
@@ -360,10 +267,10 @@ impl Controller {
             self.program(now, decision, why, false, out);
             return;
         }
-        if self.rejected.contains(now, decision.rate_rps, &decision.shares()) {
+        if self.gate.has_rejected(now, decision.rate_rps, &decision.shares()) {
             return;
         }
-        let is_worth_it = match self.phase {
+        let is_worth_it = match self.phase.get() {
             Phase::Steady => self.is_worth_it(&decision),
             Phase::ShortOfCapacity => self.is_worth_it_when_short(&decision),
             Phase::Exploring | Phase::Observing => true,
@@ -381,7 +288,9 @@ impl Controller {
         let held = || planned().filter(|&w| w > 0);
         let total: f64 = held().map(f64::from).sum();
         let turn = match held().min() {
-            Some(least) if self.rate() > 0.0 => total / f64::from(least) / self.rate(),
+            Some(least) if self.traffic.rate() > 0.0 => {
+                total / f64::from(least) / self.traffic.rate()
+            }
             _ => 0.0,
         };
         self.spec
@@ -412,29 +321,21 @@ impl Controller {
             weights.push(PlanEntry { backend: b.id, share: 0.0, weight: 0 });
         }
         weights.sort_by_key(|e| e.backend);
-        self.adopt(now, &decision, Some(&why.words));
-        self.decision = Some(whole);
+        self.show_wanted(now, &decision);
+        self.commitment.adopt(now, whole, Some(&why.words));
         let changes = weights.iter().any(|e| {
             self.backends.iter().any(|b| b.id == e.backend && b.programmed != Some(e.weight))
         });
         if !changes || !self.may_steer() || weights.iter().all(|e| e.weight == 0) {
             return;
         }
-        self.epoch += 1;
-        self.reassert = None;
         let before = self.backends.iter().filter_map(|b| Some((b.id, b.programmed?))).collect();
-        self.pending = Some(Pending {
-            epoch: self.epoch,
-            sent_at: now,
-            decision,
-            before,
-            on_trial,
-            corrects: false,
-        });
+        let kind = if on_trial { Sent::OnTrial } else { Sent::Plan };
+        let epoch = self.commitment.send(now, decision, before, kind);
         self.backends.iter_mut().for_each(|b| b.corrected = None);
-        record(out, RecordKind::Plan, None, format!("plan {}: {}", self.epoch, why.words));
+        record(out, RecordKind::Plan, None, format!("plan {epoch}: {}", why.words));
         out.push(Action::Program(Plan {
-            epoch: self.epoch,
+            epoch,
             at: now,
             kind: why.kind,
             reason: why.words,
@@ -442,9 +343,8 @@ impl Controller {
         }));
     }
 
-    /// Makes the decision the current one, for display and comparison.
-    fn adopt(&mut self, now: Nanos, decision: &Decision, reason: Option<&str>) {
-        self.decided_at = Some(now);
+    /// Shows per backend what a decision wants of it.
+    fn show_wanted(&mut self, now: Nanos, decision: &Decision) {
         for b in &mut self.backends {
             if b.ramp(now) >= 1.0 {
                 b.ramping_since = None;
@@ -464,35 +364,24 @@ impl Controller {
                 };
             }
         }
-        if let Some(reason) = reason {
-            reason.clone_into(&mut self.decision_reason);
-        }
-        self.decision = Some(decision.clone());
     }
 
-    fn judge_trial(&mut self, now: Nanos, out: &mut Vec<Action>) {
-        let Some(trial) = &self.trial else { return };
-        if self.last_program.is_some_and(|last| now.since(last) < self.bearable_interval()) {
+    /// Takes back the last plan if clients waited longer after it.
+    pub(crate) fn judge_trial(&mut self, now: Nanos, out: &mut Vec<Action>) {
+        if !self.gate.is_on_trial() || !self.is_paced(now) {
             return;
         }
-        match trial.judge(&self.history, now) {
-            Verdict::Open => {}
-            Verdict::Kept => self.trial = None,
-            Verdict::Worse { before_us, after_us } => {
-                let Some(trial) = self.trial.take() else { return };
-                let reason = format!(
-                    "mean response time {:.1} ms instead of {:.1} ms: previous weights restored",
-                    after_us / 1e3,
-                    before_us / 1e3
-                );
-                record(out, RecordKind::Rollback, None, reason.clone());
-                self.rejected.add(now, self.rate(), trial.shares);
-                let decision = self.decision_of(&trial.before);
-                let why = Why::new(PlanKind::RolledBack, reason);
-                self.program(now, decision, why, false, out);
-                self.next_decision = now + STEADY_EVERY;
-            }
-        }
+        let rate = self.traffic.rate();
+        let Some(worse) = self.gate.judge(self.traffic.history(), rate, now) else { return };
+        let reason = format!(
+            "mean response time {:.1} ms instead of {:.1} ms: previous weights restored",
+            worse.after_us / 1e3,
+            worse.before_us / 1e3
+        );
+        record(out, RecordKind::Rollback, None, reason.clone());
+        let decision = self.decision_of(&worse.weights);
+        self.program(now, decision, Why::new(PlanKind::RolledBack, reason), false, out);
+        self.gate.decide_at(now + STEADY_EVERY);
     }
 
     fn decision_of(&self, weights: &[(BackendId, u32)]) -> Decision {
@@ -510,7 +399,7 @@ impl Controller {
                 reason: "rolled back: response times rose".to_owned(),
             })
             .collect();
-        Decision { wishes, rate_rps: self.rate(), ..Decision::default() }
+        Decision { wishes, rate_rps: self.traffic.rate(), ..Decision::default() }
     }
 }
 
@@ -530,12 +419,13 @@ mod tests {
         let spec = ServiceSpec::new("shop", backends.collect());
         let is_decided = |phase: Phase, changed: u64, seen: u64, now: u64| {
             let mut controller = Controller::new(spec.clone(), None, Nanos::ZERO, 1);
-            controller.phase = phase;
-            controller.calm_since = at(changed);
-            let window = PoolWindow { at: at(seen), seconds: 1.0, started: 90.0, in_flight: 1.0 };
-            controller.history.push(window);
+            controller.phase.recall(phase);
+            controller.traffic.note_change(at(changed));
+            let window =
+                PoolWindow { at: at(seen), seconds: 1.0, started: 90.0, request_seconds: 1.0 };
+            controller.traffic.push(window);
             controller.decide(at(now), &mut Vec::new());
-            controller.next_decision > at(now) && controller.pending.is_some()
+            !controller.gate.is_due(at(now)) && controller.commitment.is_pending()
         };
         assert!(is_decided(Phase::Exploring, 10, 12, 12));
         assert!(!is_decided(Phase::Exploring, 10, 10, 12), "nothing was seen of the last plan");
@@ -564,13 +454,13 @@ mod tests {
             let weights = decision.wishes.iter().map(|w| (w.id, w.weight)).collect();
             let why = Why::new(PlanKind::Packed, "a test");
             controller.program(now, decision, why, false, out);
-            let epoch = controller.epoch;
+            let epoch = controller.commitment.epoch();
             if applied {
                 controller.on_applied(now, &Applied { epoch, weights, commands: 2 }, out);
             } else {
                 controller.on_apply_failed(now, epoch, "refused".to_owned(), true, out);
             }
-            assert!(controller.pending.is_none());
+            assert!(!controller.commitment.is_pending());
             share
         };
         let first = given(false);

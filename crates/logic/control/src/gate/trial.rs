@@ -1,5 +1,4 @@
-//! Did the last plan help? Compares the clients' mean response time before and after it, by Little's law over the
-//! whole pool; a plan after which it is longer is rolled back and remembered.
+//! Did the last plan help? Compares the clients' mean response time before and after it, over the whole pool; a plan after which it is longer is rolled back and remembered.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,29 +6,10 @@ use std::time::Duration;
 use plimsoll_model::{BackendId, Nanos};
 
 use crate::commit::plan::Decision;
-
-/// Windows kept: two minutes.
-const KEPT: usize = 120;
-/// Windows compared before and after a plan.
-const COMPARED: usize = 12;
-/// Time for the queues of the old weights to drain.
-const SETTLE: Duration = Duration::from_secs(3);
-/// An increase below this factor is not acted on.
-const WORSE: f64 = 1.10;
-/// Standard errors that the difference must exceed. Windows of a second are not independent at high load, so the
-/// plain error is doubled first.
-const CERTAIN: f64 = 3.0;
-const CORRELATION: f64 = 2.0;
-/// Largest growth of the traffic under which the comparison is still fair.
-const SAME_RATE: f64 = 0.05;
-/// How long a plan stays rejected.
-const MEMORY: Duration = Duration::from_secs(600);
-/// A plan this close to a rejected one (half the sum of share differences) counts as the same.
-const SAME_PLAN: f64 = 0.03;
-/// A rejection holds for traffic this close, relatively.
-const SAME_TRAFFIC: f64 = 0.10;
-/// Rejected plans kept.
-const MAX_REJECTED: usize = 16;
+use crate::tuning::gate::trial::{
+    CERTAIN, COMPARED, CORRELATION, KEPT, MAX_REJECTED, MEMORY, SAME_PLAN, SAME_RATE, SAME_TRAFFIC,
+    SETTLE, WORSE,
+};
 
 /// One window of the whole pool.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,13 +17,13 @@ pub(crate) struct PoolWindow {
     pub at: Nanos,
     pub seconds: f64,
     pub started: f64,
-    /// Mean requests in flight.
-    pub in_flight: f64,
+    /// The time that its requests took together.
+    pub request_seconds: f64,
 }
 
 impl PoolWindow {
     fn mean_us(&self) -> f64 {
-        self.in_flight * self.seconds / self.started * 1e6
+        self.request_seconds / self.started * 1e6
     }
 }
 
@@ -90,7 +70,7 @@ impl PoolHistory {
     pub fn mean_us(&self) -> Option<f64> {
         let last = self.windows.iter().rev().take(10);
         let (area, started) =
-            last.fold((0.0, 0.0), |(a, n), w| (a + w.in_flight * w.seconds, n + w.started));
+            last.fold((0.0, 0.0), |(a, n), w| (a + w.request_seconds, n + w.started));
         (started > 0.0).then(|| area / started * 1e6)
     }
 
@@ -115,7 +95,7 @@ fn level<'a>(windows: impl Iterator<Item = &'a PoolWindow>) -> Option<Level> {
         return None;
     }
     let started: f64 = all.iter().map(|w| w.started).sum();
-    let area: f64 = all.iter().map(|w| w.in_flight * w.seconds).sum();
+    let area: f64 = all.iter().map(|w| w.request_seconds).sum();
     let seconds: f64 = all.iter().map(|w| w.seconds).sum();
     let mean_us = area / started * 1e6;
     let spread: f64 = all.iter().map(|w| (w.mean_us() - mean_us).powi(2)).sum();
@@ -240,7 +220,7 @@ mod tests {
                 at: Nanos(s * 1_000_000_000),
                 seconds: 1.0,
                 started: rate,
-                in_flight: rate * ms * wobble / 1e3,
+                request_seconds: rate * ms * wobble / 1e3,
             });
         }
         history

@@ -5,35 +5,40 @@ use plimsoll_model::{BackendId, MethodKind, Nanos, PlanKind};
 
 use crate::backend::Backend;
 use crate::commit::plan::{Decision, Why, Wish};
-use crate::controller::{Controller, Urgent, record};
+use crate::controller::{Controller, record};
 use crate::event::{Action, RecordKind};
-use crate::gate::decide::{EXPLORE_EVERY, IDLE_RPS, RESCUE_EVERY};
+use crate::gate::pace::Urgent;
 use crate::propose::in_flight;
 use crate::propose::split;
+use crate::tuning::gate::decide::{EXPLORE_EVERY, IDLE_RPS, RESCUE_EVERY};
 
 impl Controller {
     /// Whether an urgent plan may be made now. Its reason is kept until then, also while the balancer cannot be
     /// steered.
     pub(crate) fn may_act_urgently(&self, now: Nanos) -> bool {
-        match &self.urgent {
+        match self.gate.urgent() {
             None => false,
-            Some(_) if self.conflict => false,
+            Some(_) if self.balancer.is_in_conflict() => false,
             Some(Urgent::Pool(_) | Urgent::Silence(_)) => true,
             Some(Urgent::Refilled(_)) => self.is_bearable_to_sink(now),
             Some(Urgent::Drift(_)) => self.is_paced(now),
         }
     }
 
-    /// Whether the minimum interval since the last change has passed.
+    /// Whether the minimum interval since the last change has passed, and the pause after a failed plan.
     pub(crate) fn is_paced(&self, now: Nanos) -> bool {
-        self.last_program.is_none_or(|last| now.since(last) >= self.bearable_interval())
+        self.commitment.may_retry(now)
+            && self.commitment.is_unchanged_for(self.bearable_interval(), now)
     }
 
     /// Whether wanted weights may be programmed again now. If no healthy backend holds a weight, only the sink's
     /// own limits delay that.
     pub(crate) fn may_reassert(&self, now: Nanos) -> bool {
-        let paced = now >= self.foreign_until || self.is_deserted();
-        !self.conflict && now >= self.retry_at && paced && self.is_bearable_to_sink(now)
+        let paced = self.commitment.may_answer_foreign(now) || self.is_deserted();
+        !self.balancer.is_in_conflict()
+            && self.commitment.may_retry(now)
+            && paced
+            && self.is_bearable_to_sink(now)
     }
 
     /// No healthy backend holds a weight although there is one: clients get no answers.
@@ -44,13 +49,13 @@ impl Controller {
     }
 
     fn is_bearable_to_sink(&self, now: Nanos) -> bool {
-        self.last_program.is_none_or(|last| now.since(last) >= self.spec.sink.min_interval)
+        self.commitment.is_unchanged_for(self.spec.sink.min_interval, now)
     }
 
     /// The last decision without the backends that can no longer serve; a new one if no backend with weight is left, or
     /// if there is none yet and clients get no answers.
     pub(crate) fn decision_to_reassert(&mut self, now: Nanos) -> Option<Decision> {
-        let Some(mut decision) = self.decision.clone() else {
+        let Some(mut decision) = self.commitment.decision().cloned() else {
             return self.is_deserted().then(|| self.keep_as_is(now));
         };
         let usable = |id| self.backends.iter().any(|b| b.id == id && b.is_usable());
@@ -68,13 +73,13 @@ impl Controller {
     pub(crate) fn act_urgently(&mut self, now: Nanos, urgent: Urgent, out: &mut Vec<Action>) {
         match urgent {
             Urgent::Drift(reason) => {
-                if self.rate() < IDLE_RPS || !self.backends.iter().any(|b| b.is_usable()) {
+                if self.traffic.rate() < IDLE_RPS || !self.backends.iter().any(|b| b.is_usable()) {
                     return;
                 }
                 let decision = self.decide_for_drift(now);
                 self.settle(now, &decision, out);
                 self.program(now, decision, Why::new(PlanKind::Drift, reason), false, out);
-                self.next_decision = now + RESCUE_EVERY;
+                self.gate.decide_at(now + RESCUE_EVERY);
             }
             Urgent::Silence(reason) => {
                 // Setting aside is an overlay on the last decision: no new one is made.
@@ -85,8 +90,7 @@ impl Controller {
             Urgent::Pool(reason) | Urgent::Refilled(reason) => {
                 self.call_back_ejected(now, out);
                 if !self.backends.iter().any(|b| b.is_usable()) {
-                    if !self.warned_all_failed {
-                        self.warned_all_failed = true;
+                    if self.process.may_warn_that_none_serves() {
                         let line = "no backend serves: weights are left unchanged".to_owned();
                         record(out, RecordKind::Warning, None, line);
                     }
@@ -94,7 +98,7 @@ impl Controller {
                 }
                 let decision = self.decide_for_changed_pool(now);
                 self.program(now, decision, Why::new(PlanKind::Pool, reason), false, out);
-                self.next_decision = now + RESCUE_EVERY;
+                self.gate.decide_at(now + RESCUE_EVERY);
             }
         }
     }
@@ -102,14 +106,14 @@ impl Controller {
     /// Weights after one backend's service rate has changed: parked ones stay parked.
     pub(crate) fn decide_for_drift(&mut self, now: Nanos) -> Decision {
         // Pins are part of this decision and need no plan of their own.
-        self.pins_changed = false;
-        if self.kind() == MethodKind::InFlight {
-            in_flight::learn(now, &mut self.backends, self.epoch);
+        self.experiments.take_new_pins();
+        if self.balancer.kind() == MethodKind::InFlight {
+            in_flight::learn(now, &mut self.backends, self.commitment.epoch());
             let parked = self.parked();
             return in_flight::decide_proportional(
                 now,
                 &self.backends,
-                self.rate(),
+                self.traffic.rate(),
                 &parked,
                 self.spec.balancers,
             );
@@ -121,20 +125,20 @@ impl Controller {
 
     /// Weights for a pool that just gained or lost a backend: at once, from current estimates.
     pub(crate) fn decide_for_changed_pool(&mut self, now: Nanos) -> Decision {
-        if self.rate() <= IDLE_RPS || self.decision.is_none() {
+        if self.traffic.rate() <= IDLE_RPS || self.commitment.decision().is_none() {
             return self.keep_as_is(now);
         }
         let rate = self.rate_to_plan();
-        match self.kind() {
+        match self.balancer.kind() {
             MethodKind::Split => {
                 if let Ok(decision) = split::decide(now, &self.spec, &self.backends, rate, true) {
-                    self.pins_changed = false;
+                    self.experiments.take_new_pins();
                     return decision;
                 }
             }
             MethodKind::InFlight => {
-                self.pins_changed = false;
-                in_flight::learn(now, &mut self.backends, self.epoch);
+                self.experiments.take_new_pins();
+                in_flight::learn(now, &mut self.backends, self.commitment.epoch());
                 return in_flight::decide_proportional(
                     now,
                     &self.backends,
@@ -189,7 +193,12 @@ impl Controller {
                 reason: "unchanged: not enough is known to change it".to_owned(),
             })
             .collect();
-        Decision { wishes, rate_rps: self.rate(), still_learning: true, ..Decision::default() }
+        Decision {
+            wishes,
+            rate_rps: self.traffic.rate(),
+            still_learning: true,
+            ..Decision::default()
+        }
     }
 
     pub(crate) fn resume_with(
@@ -227,6 +236,6 @@ impl Controller {
         let decision = Decision { wishes, ..Decision::default() };
         let words = "resumed with the weights from before the restart";
         self.program(now, decision, Why::new(PlanKind::Resumed, words), false, out);
-        self.next_decision = now + EXPLORE_EVERY;
+        self.gate.decide_at(now + EXPLORE_EVERY);
     }
 }

@@ -15,20 +15,12 @@ use crate::backend::Backend;
 use crate::commit::plan::{AsIs, Decision};
 use crate::controller::Controller;
 use crate::gate::trial::moved;
-
-/// In steady state a plan must reduce the expected mean response time by at least this part.
-const MIN_GAIN: f64 = 0.005;
-/// The part of `min_change` that is enough when the pool is short of capacity. (Six backends under roundrobin, 12
-/// runs: at a traffic just equal to the capacity the whole `min_change` makes the mean 31 % longer; a fifth shows no
-/// loss, with a sixth of the plans, and 5 % above the capacity with a 37th.)
-const SHORT: f64 = 0.2;
-/// Weights equal shares up to rounding, which moves less than this part of the traffic.
-const ROUNDED: f64 = 0.003;
+use crate::tuning::gate::worth::{MIN_GAIN, ROUNDED, SHORT};
 
 impl Controller {
     /// Whether the decision moves enough traffic and promises enough gain.
     pub(crate) fn is_worth_it(&self, decision: &Decision) -> bool {
-        if self.decision.is_none() {
+        if self.commitment.decision().is_none() {
             return true;
         }
         if !self.moves(decision, self.spec.min_change) {
@@ -50,7 +42,7 @@ impl Controller {
 
     /// Whether the decision moves at least this part of the traffic.
     fn moves(&self, decision: &Decision, part: f64) -> bool {
-        let Some(last) = &self.decision else { return true };
+        let Some(last) = self.commitment.decision() else { return true };
         // Simulated shares are comparable only with those of the same model.
         let before = decision.as_is.as_ref().map_or_else(|| last.shares(), |a| a.shares.clone());
         moved(&before, &decision.shares()) >= part && self.moves_weights(decision, part - ROUNDED)
@@ -59,7 +51,7 @@ impl Controller {
     /// Whether its weights move this part of the traffic against the weights in force, where shares follow from
     /// weights. (The last decision may have equalled the weights in force only by rounding.)
     fn moves_weights(&self, decision: &Decision, part: f64) -> bool {
-        if self.kind() != MethodKind::Split {
+        if self.balancer.kind() != MethodKind::Split {
             return true;
         }
         let wanted = decision.wishes.iter().map(|w| (w.id, w.weight)).collect();
@@ -84,7 +76,7 @@ impl Controller {
 
     /// The expectation of the curves for the weights in force, under a split.
     fn split_as_is(&self, rate_rps: f64) -> Option<AsIs> {
-        if self.kind() != MethodKind::Split {
+        if self.balancer.kind() != MethodKind::Split {
             return None;
         }
         let shares = self.shares_in_force();
@@ -130,8 +122,8 @@ mod tests {
         let spec = ServiceSpec::new("shop", backends.collect());
         let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
         let leastconn = Method { name: "leastconn".to_owned(), kind: MethodKind::InFlight };
-        controller.method = Some(leastconn);
-        controller.decision = Some(decision([0.9, 0.1], 1e4));
+        controller.balancer.set_method(leastconn);
+        controller.commitment.adopt(Nanos::ZERO, decision([0.9, 0.1], 1e4), None);
         let as_is = AsIs { shares: vec![(BackendId(0), 0.5), (BackendId(1), 0.5)], mean_us: 1e4 };
         let worth = |shares, expected_us| {
             let as_is = Some(as_is.clone());
@@ -155,12 +147,12 @@ mod tests {
         let spec = ServiceSpec::new("shop", backends.collect());
         let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
         let roundrobin = Method { name: "roundrobin".to_owned(), kind: MethodKind::Split };
-        controller.method = Some(roundrobin);
+        controller.balancer.set_method(roundrobin);
         for (b, held) in controller.backends.iter_mut().zip([57, 72]) {
             b.programmed = Some(held);
         }
         // 57 of 129 are 0.442: by rounding that equals the last decision, and nearly the wanted one.
-        controller.decision = Some(decision([0.452, 0.548], 1e4));
+        controller.commitment.adopt(Nanos::ZERO, decision([0.452, 0.548], 1e4), None);
         assert!(!controller.is_worth_it(&decision([0.44, 0.56], 1e4)));
         assert!(controller.is_worth_it(&decision([0.43, 0.57], 1e4)));
     }

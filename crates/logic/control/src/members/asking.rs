@@ -9,35 +9,14 @@ use std::time::Duration;
 use plimsoll_model::{FailureKind, Nanos, Outcome};
 
 use crate::backend::Backend;
-use crate::controller::{Controller, record};
+use crate::controller::record;
 use crate::event::{Action, RecordKind};
-
-/// The part of a backend's capacity that checks and probes may cost.
-const BUDGET: f64 = 0.01;
-/// Interval of checks of a backend that has failed, or may have.
-const SUSPECT: Duration = Duration::from_millis(250);
-/// Interval of bare connections to a backend without traffic: they cost next to nothing.
-const IDLE: Duration = Duration::from_secs(1);
-/// The first checks and probes of a backend whose capacity is unknown: their number, and their interval.
-const FIRST: u32 = 5;
-const FIRST_INTERVAL: Duration = Duration::from_secs(5);
-/// Requests per second that a backend of unknown capacity is taken to serve at least.
-const ASSUMED_RPS: f64 = 1.0;
-/// A bound on intervals.
-const LONGEST_S: f64 = 36_000.0;
-/// Traffic of less than this many seconds shows no throughput; the greatest one fades by this factor per window.
-const CARRIED_S: f64 = 5.0;
-const CARRIED_FADES: f64 = 0.9995;
-/// Traffic within this time makes checks unnecessary.
-const RECENT: Duration = Duration::from_secs(2);
-/// If requests wait this long without any answer, the backend is checked by a bare connection, …
-const LOOKED_INTO: Duration = Duration::from_millis(100);
-/// … and, where checks are requests, after this part of the time after which it is set aside.
-const LOOKED_INTO_AT_COST: f64 = 0.5;
-/// The time of a probe is the mean of this many.
-const PROBES_KEPT: f64 = 20.0;
-/// An interval is changed only by at least this factor.
-const WORTH_CHANGING: f64 = 1.25;
+use crate::spec::ServiceSpec;
+use crate::tuning::members::asking::{
+    ASSUMED_RPS, BUDGET, CARRIED_FADES, CARRIED_S, FIRST, FIRST_INTERVAL, IDLE, LONGEST_S,
+    LOOKED_INTO, LOOKED_INTO_AT_COST, PROBES_KEPT, SUSPECT, WORTH_CHANGING,
+};
+use crate::tuning::members::life::LATELY;
 
 /// What checks and probes of a backend have shown of their cost.
 #[derive(Clone, Copy, Debug, Default)]
@@ -189,100 +168,90 @@ impl Backend {
     }
 }
 
-impl Controller {
-    /// Adapts the intervals of checks and probes of every backend.
-    pub(crate) fn ask(&mut self, out: &mut Vec<Action>, now: Nanos) {
-        self.adapt_checks(now, out);
-        self.adapt_probes(out);
-        self.warn_of_cost(out);
-    }
+/// Adapts the intervals of checks and probes of every backend.
+pub(crate) fn ask(now: Nanos, spec: &ServiceSpec, backends: &mut [Backend], out: &mut Vec<Action>) {
+    adapt_checks(now, spec, backends, out);
+    adapt_probes(spec, backends, out);
+    warn_of_cost(spec, backends, out);
+}
 
-    fn adapt_checks(&mut self, now: Nanos, out: &mut Vec<Action>) {
-        let checks = self.spec.checks;
-        let probes = self.spec.probe.is_some();
-        for b in &mut self.backends {
-            let suspect = b.is_suspect(now, checks.requests > 0);
-            let afforded = b.check_interval(checks.requests, if probes { 0.5 } else { 1.0 });
-            // Immediate checks are no closer together than ordinary ones.
-            if suspect && b.checked.is_none() && now.since(b.looked_at) < SUSPECT {
-                continue;
-            }
-            let at_once = suspect && b.asked.checked_at.is_none_or(|at| now.since(at) >= afforded);
-            let wanted = match checks.interval {
-                Some(interval) => Some(interval),
-                None if !suspect
-                    && b.life.counts_answers()
-                    && b.life.answered_within(now, RECENT) =>
-                {
-                    None
-                }
-                None => {
-                    let uncounted = !b.life.counts_answers() && now.since(b.served_at) < RECENT;
-                    let due = if suspect || uncounted { SUSPECT } else { IDLE };
-                    Some(due.max(afforded))
-                }
-            };
-            // Where traffic is no evidence, a backend without suspicion is checked as often, but not at once.
-            let turned = checks.requests == 0
-                && suspect != b.suspected
-                && !(suspect && now.since(b.looked_at) < SUSPECT);
-            let changes = match (b.checked, wanted) {
-                (None, None) => false,
-                (Some(was), Some(is)) => turned || differ(was, is),
-                _ => true,
-            };
-            if changes {
-                (b.checked, b.suspected) = (wanted, suspect);
-                if suspect {
-                    b.looked_at = now;
-                }
-                out.push(Action::CheckRate { backend: b.id, interval: wanted, at_once });
-            }
+fn adapt_checks(now: Nanos, spec: &ServiceSpec, backends: &mut [Backend], out: &mut Vec<Action>) {
+    let checks = spec.checks;
+    let probes = spec.probe.is_some();
+    for b in backends.iter_mut() {
+        let suspect = b.is_suspect(now, checks.requests > 0);
+        let afforded = b.check_interval(checks.requests, if probes { 0.5 } else { 1.0 });
+        // Immediate checks are no closer together than ordinary ones.
+        if suspect && b.checked.is_none() && now.since(b.looked_at) < SUSPECT {
+            continue;
         }
-    }
-
-    fn adapt_probes(&mut self, out: &mut Vec<Action>) {
-        let Some(asked) = self.spec.probe else {
-            for b in self.backends.iter_mut().filter(|b| b.probing.is_some()) {
-                b.probing = None;
-                out.push(Action::ProbeRate {
-                    backend: b.id,
-                    interval: Duration::ZERO,
-                    requests: 0,
-                });
+        let at_once = suspect && b.asked.checked_at.is_none_or(|at| now.since(at) >= afforded);
+        let wanted = match checks.interval {
+            Some(interval) => Some(interval),
+            None if !suspect && b.life.counts_answers() && b.life.answered_within(now, LATELY) => {
+                None
             }
-            return;
+            None => {
+                let uncounted = !b.life.counts_answers() && now.since(b.served_at) < LATELY;
+                let due = if suspect || uncounted { SUSPECT } else { IDLE };
+                Some(due.max(afforded))
+            }
         };
-        let part = if self.spec.checks.requests > 0 { 0.5 } else { 1.0 };
-        for b in &mut self.backends {
-            let requests = asked.requests.unwrap_or(1).max(1);
-            let interval = asked.interval.unwrap_or_else(|| b.probe_interval(requests, part));
-            if b.probing.is_none_or(|(was, n)| n != requests || differ(was, interval)) {
-                b.probing = Some((interval, requests));
-                out.push(Action::ProbeRate { backend: b.id, interval, requests });
+        // Where traffic is no evidence, a backend without suspicion is checked as often, but not at once.
+        let turned = checks.requests == 0
+            && suspect != b.suspected
+            && !(suspect && now.since(b.looked_at) < SUSPECT);
+        let changes = match (b.checked, wanted) {
+            (None, None) => false,
+            (Some(was), Some(is)) => turned || differ(was, is),
+            _ => true,
+        };
+        if changes {
+            (b.checked, b.suspected) = (wanted, suspect);
+            if suspect {
+                b.looked_at = now;
             }
+            out.push(Action::CheckRate { backend: b.id, interval: wanted, at_once });
         }
     }
+}
 
-    /// Configured intervals are kept to; a warning is recorded where they cost more than the budget.
-    fn warn_of_cost(&mut self, out: &mut Vec<Action>) {
-        let requests = self.spec.checks.requests;
-        let fixed_probes =
-            self.spec.probe.is_some_and(|p| p.interval.is_some() || p.requests.is_some());
-        if !fixed_probes && (requests == 0 || self.spec.checks.interval.is_none()) {
-            return;
+fn adapt_probes(spec: &ServiceSpec, backends: &mut [Backend], out: &mut Vec<Action>) {
+    let Some(asked) = spec.probe else {
+        for b in backends.iter_mut().filter(|b| b.probing.is_some()) {
+            b.probing = None;
+            out.push(Action::ProbeRate { backend: b.id, interval: Duration::ZERO, requests: 0 });
         }
-        for b in &mut self.backends {
-            let part = b.calibrated_rps().map(|rps| b.cost_rps(requests) / rps);
-            let Some(part) = part.filter(|part| *part > 1.5 * BUDGET) else { continue };
-            if !std::mem::replace(&mut b.warned_cost, true) {
-                let line = format!(
-                    "the configured checks and probes cost {:.1} % of its capacity (probe.interval, \
+        return;
+    };
+    let part = if spec.checks.requests > 0 { 0.5 } else { 1.0 };
+    for b in backends.iter_mut() {
+        let requests = asked.requests.unwrap_or(1).max(1);
+        let interval = asked.interval.unwrap_or_else(|| b.probe_interval(requests, part));
+        if b.probing.is_none_or(|(was, n)| n != requests || differ(was, interval)) {
+            b.probing = Some((interval, requests));
+            out.push(Action::ProbeRate { backend: b.id, interval, requests });
+        }
+    }
+}
+
+/// Configured intervals are kept to; a warning is recorded where they cost more than the budget.
+fn warn_of_cost(spec: &ServiceSpec, backends: &mut [Backend], out: &mut Vec<Action>) {
+    let requests = spec.checks.requests;
+    let fixed_probes = spec.probe.is_some_and(|p| p.interval.is_some() || p.requests.is_some());
+    if !fixed_probes && (requests == 0 || spec.checks.interval.is_none()) {
+        return;
+    }
+    for b in backends.iter_mut() {
+        let part = b.calibrated_rps().map(|rps| b.cost_rps(requests) / rps);
+        let Some(part) = part.filter(|part| *part > 1.5 * BUDGET) else { continue };
+        if !std::mem::replace(&mut b.warned_cost, true) {
+            let line = format!(
+                "the configured checks and probes cost {:.1} % of its capacity (probe.interval, \
                      probe.requests, liveness.interval, liveness.requests)",
-                    part * 100.0
-                );
-                record(out, RecordKind::Warning, Some(&b.name), line);
-            }
+                part * 100.0
+            );
+            record(out, RecordKind::Warning, Some(&b.name), line);
         }
     }
 }
@@ -295,8 +264,9 @@ mod tests {
 
     use super::*;
     use crate::belief::knowledge::Knowledge;
+    use crate::controller::Controller;
     use crate::event::Event;
-    use crate::spec::{BackendSpec, CheckSpec, ProbeRate, ServiceSpec};
+    use crate::spec::{BackendSpec, CheckSpec, ProbeRate};
 
     /// A controller of one backend with a capacity of 200 requests per second, and its first actions.
     fn controller(probe: ProbeRate, checks: CheckSpec) -> (Controller, Vec<Action>) {

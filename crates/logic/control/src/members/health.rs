@@ -3,32 +3,11 @@
 
 use std::time::Duration;
 
+use crate::tuning::members::health::{
+    ERROR_DECAY, ERROR_SHARE, FIRST_EJECTION, FLAP_MEMORY, LONGEST_EJECTION, MAX_PROBES_TO_RETURN,
+    MAX_ROUNDS_TO_RETURN, MIN_ERRORS, PROBES_TO_FAIL, ROUNDS_TO_RETURN, TIMEOUTS_TO_FAIL,
+};
 use plimsoll_model::{FailureKind, Nanos, Outcome};
-
-/// Consecutive successful check rounds before a failed backend returns; doubled with every failure within
-/// [`FLAP_MEMORY`] of a return.
-const ROUNDS_TO_RETURN: u32 = 3;
-/// The doubling stops here: at 250 ms per round, 12 s.
-const MAX_ROUNDS_TO_RETURN: u32 = 48;
-/// Probes are rarer than check rounds: this many successes in a row are always enough.
-const MAX_PROBES_TO_RETURN: u32 = 12;
-/// A failure this soon after a return counts as flapping.
-const FLAP_MEMORY: Duration = Duration::from_secs(60);
-/// A backend that failed clients, by errors or by silence, is not returned by its checks before this time, …
-const FIRST_EJECTION: Duration = Duration::from_secs(5);
-/// … doubled with every such failure before it has served well for [`FLAP_MEMORY`] or for as long as it was out, up to
-/// this (Envoy's default maximum): its checks pass while clients get errors, so every return costs some requests.
-const LONGEST_EJECTION: Duration = Duration::from_secs(300);
-/// Consecutive failed probes of the work URL before the backend counts as failed; more for time-outs, because an
-/// overloaded backend is slow, not dead.
-const PROBES_TO_FAIL: u32 = 3;
-const TIMEOUTS_TO_FAIL: u32 = 8;
-/// A backend with at least this share of errors among its answers is a candidate for ejection …
-const ERROR_SHARE: f64 = 0.10;
-/// … if it has recently given at least this many wrong answers.
-const MIN_ERRORS: f64 = 5.0;
-/// Weight of the past in the moving share of errors, per window of a second.
-const ERROR_DECAY: f64 = 0.7;
 
 /// Why a backend does not serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

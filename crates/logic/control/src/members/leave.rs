@@ -7,15 +7,14 @@ use crate::backend::Backend;
 use crate::controller::{Controller, record};
 use crate::event::{Action, RecordKind};
 use crate::members::health::Cause;
-
-/// The largest weight where weights are in proportion to capacity.
-const PROPORTIONAL: f64 = 128.0;
+use crate::tuning::propose::search::LEASTCONN_SCALE;
 
 impl Controller {
     /// Programs a last plan, if the weights need correcting. A controller that has decided nothing leaves the weights
     /// as it found them.
     pub(crate) fn leave(&mut self, now: Nanos, out: &mut Vec<Action>) {
-        if !self.may_steer() || !self.is_fresh(now) || self.decision.is_none() {
+        if !self.may_steer() || !self.balancer.is_fresh(now) || self.commitment.decision().is_none()
+        {
             return;
         }
         // Pins end with the controller.
@@ -36,28 +35,28 @@ impl Controller {
             .filter(|(b, _)| b.is_usable())
             .map(|(_, (_, weight))| *weight)
             .collect();
-        if !self.survives(&healthy, self.rate().max(self.peak_rps)) {
+        if !self.survives(&healthy, self.traffic.rate().max(self.traffic.peak_rps())) {
             let capacity = |b: &Backend| b.knowledge.capacity_rps().unwrap_or(0.0);
             let most = members().map(capacity).fold(0.0, f64::max).max(1e-9);
             for ((_, weight), b) in weights.iter_mut().zip(members()).filter(|((_, w), _)| *w > 0) {
-                *weight = ((PROPORTIONAL * capacity(b) / most).round() as u32).max(1);
+                *weight = ((LEASTCONN_SCALE * capacity(b) / most).round() as u32).max(1);
             }
         }
         let sum: f64 = weights.iter().map(|(_, weight)| f64::from(*weight)).sum();
         let held = |id| self.backends.iter().find(|b| b.id == id).and_then(|b| b.programmed);
         let unchanged = weights.iter().all(|(id, weight)| held(*id) == Some(*weight));
         // A plan under way may lead to other weights than the present ones.
-        if sum == 0.0 || (unchanged && self.pending.is_none()) {
+        if sum == 0.0 || (unchanged && !self.commitment.is_pending()) {
             return;
         }
         let entry =
             |&(backend, weight)| PlanEntry { backend, share: f64::from(weight) / sum, weight };
         let mut entries: Vec<PlanEntry> = weights.iter().map(entry).collect();
         entries.sort_by_key(|e| e.backend);
-        self.epoch += 1;
+        let epoch = self.commitment.next_epoch();
         let reason = "Plimsoll stops: every healthy backend gets a weight".to_owned();
-        record(out, RecordKind::Plan, None, format!("plan {}: {reason}", self.epoch));
-        let (epoch, kind) = (self.epoch, PlanKind::Leaving);
+        record(out, RecordKind::Plan, None, format!("plan {epoch}: {reason}"));
+        let kind = PlanKind::Leaving;
         out.push(Action::Program(Plan { epoch, at: now, kind, reason, entries }));
     }
 }

@@ -2,41 +2,11 @@
 
 use std::time::Duration;
 
+use crate::tuning::members::life::{
+    BEYOND, BEYOND_DOUBT, BEYOND_USUAL, BROKEN, GAP, LEAST_ASIDE, LEAST_FAILED, MISSED, MOST_ASIDE,
+    MOST_FAILED, PACE_S, PAST, PATIENCE, REMEMBERED, USUAL_OVER,
+};
 use plimsoll_model::{Nanos, ServerReport};
-
-/// A silence sets a backend aside after no less than this, whatever its past, …
-const LEAST_ASIDE: Duration = Duration::from_millis(500);
-/// … and after no more than this, also while its past is too short: 2 s after the first unanswered request, of which
-/// two readings and a plan take a part.
-const MOST_ASIDE: Duration = Duration::from_millis(1_850);
-/// A backend that may only be pausing is declared failed after no less than this, which makes 2 s, …
-const LEAST_FAILED: Duration = Duration::from_millis(1_850);
-/// … and after no more than this, which makes 10 s, unless it is known to need longer.
-const MOST_FAILED: Duration = Duration::from_millis(9_850);
-/// Upper bound on the wait for an answer, whatever the backlog.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// A silence is unusual from this multiple of the longest pause on, …
-const BEYOND: f64 = 1.5;
-/// … and certain to be a failure from this one on.
-const BEYOND_DOUBT: f64 = 3.0;
-/// A silence is evidence of a dead backend, and not of one long request, once this many answers are missing at the
-/// former rate.
-const MISSED: f64 = 10.0;
-/// The rate of answers is averaged over this many seconds.
-const PACE_S: f64 = 10.0;
-/// The usual wait for the next answer is the mean over this many readings with answers, …
-const USUAL_OVER: f64 = 8.0;
-/// … and a silence is unusual from this multiple of it on.
-const BEYOND_USUAL: f64 = 2.0;
-/// The past is too short to judge by until the backend has answered for this long.
-const PAST: Duration = Duration::from_secs(60);
-/// The longest pause is that of the last two of these periods: half an hour to an hour.
-const REMEMBERED: Duration = Duration::from_secs(1_800);
-/// Between two readings further apart than this it is unknown when answers came.
-const GAP: Duration = Duration::from_secs(1);
-/// This many consecutive requests that fail immediately, without an answer between, indicate a dead server; so many more
-/// for each that is in flight and may be waiting.
-const BROKEN: u64 = 3;
 
 /// The longest pause in the present period and in the one before.
 #[derive(Clone, Copy, Debug, Default)]

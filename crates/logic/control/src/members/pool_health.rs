@@ -1,21 +1,15 @@
 //! Health in the context of the pool: a fault that many backends share is rarely theirs.
 
-use std::time::Duration;
-
-use plimsoll_model::{BackendId, FailureKind, Nanos};
+use plimsoll_model::{BackendId, FailureKind, Nanos, Outcome};
 
 use crate::backend::Backend;
-use crate::controller::{Controller, STALE, Urgent, record};
+use crate::controller::{Controller, record};
 use crate::event::{Action, RecordKind};
+use crate::gate::pace::Urgent;
 use crate::members::health::{Cause, Round, Turn};
-
-/// At most this part of the pool is ejected for errors.
-const MOST_EJECTED: f64 = 0.34;
-/// A backend whose answers take this multiple of its unloaded service time is overloaded, whatever it answers: ejecting
-/// it would only overload the next.
-const SLOW: f64 = 3.0;
-/// Checks are not believed against answers to clients within this time.
-pub(crate) const ANSWERS: Duration = Duration::from_secs(2);
+use crate::tuning::members::life::LATELY;
+use crate::tuning::members::pool_health::{MOST_EJECTED, SLOW};
+use crate::tuning::observe::reports::STALE;
 
 impl Controller {
     pub(crate) fn on_liveness(
@@ -32,17 +26,17 @@ impl Controller {
             b.note_check(now, started, failure);
         }
         let timed_out = successes == 0 && failure == Some(FailureKind::Timeout);
-        if timed_out && started < self.stalled_at {
+        if timed_out && self.process.has_stalled_since(started) {
             return;
         }
         let any_serves = self.backends.iter().any(|b| b.is_usable());
         let shared = self.is_doubt_shared(id);
         // It is not yet known whether clients get answers.
-        let is_new = now.since(self.began_at) < ANSWERS;
-        let unread = self.seen_at.is_none();
+        let is_new = self.process.age(now) < LATELY;
+        let unread = self.balancer.seen_at().is_none();
         let Some(b) = self.get(id) else { return };
         let answers = b.life.answered_at().is_some_and(|at| at >= started)
-            || b.life.answered_within(now, ANSWERS);
+            || b.life.answered_within(now, LATELY);
         let doubted = shared || answers || b.life.silent().is_some();
         let counts = b.life.counts_answers() || unread;
         let contradicted = counts && (answers || is_new) && !b.life.has_lost();
@@ -61,6 +55,44 @@ impl Controller {
             record(out, RecordKind::Warning, Some(&name), line.to_owned());
         }
         self.on_turn(now, id, turn, out);
+    }
+
+    pub(crate) fn on_probe(
+        &mut self,
+        now: Nanos,
+        id: BackendId,
+        outcome: Outcome,
+        latency_us: f64,
+        out: &mut Vec<Action>,
+    ) {
+        // While no backend has ever answered as expected, the URL is wrong and not the backend.
+        let watches = self.watches();
+        let judged = self.backends.iter().any(|b| b.health.ever_worked());
+        let Some(b) = self.get(id) else { return };
+        b.note_probe(outcome, latency_us);
+        let mut change = None;
+        if outcome == Outcome::Success {
+            let began = Nanos(now.0.saturating_sub((latency_us * 1e3) as u64));
+            if b.was_idle_from(began) {
+                b.knowledge.observe_unloaded(latency_us);
+            }
+            if watches && b.is_usable() && b.was_unloaded_from(began) {
+                change = b.watch_probe(now, latency_us);
+            }
+        }
+        // Answers to clients are stronger evidence than a probe.
+        let doubted = b.life.answered_within(now, STALE) && !b.health.is_failing_fast();
+        let turn = b.health.work(now, outcome, judged && !doubted);
+        self.on_turn(now, id, turn, out);
+        if let Some(change) = change {
+            self.on_change(now, id, change, out);
+        }
+        let all_fail = self.backends.iter().all(|b| b.health.work_failure().is_some());
+        if all_fail && !judged && self.process.may_warn_of_url() {
+            let line = "the work URL fails on every backend: are probe.path and probe.expect right? \
+                        No backend is taken out of service for it";
+            record(out, RecordKind::Warning, None, line.to_owned());
+        }
     }
 
     /// Whether the checks of most backends failed last in a way that the network, the prober or overload can cause:
@@ -119,7 +151,7 @@ impl Controller {
             .filter_map(|b| b.knowledge.capacity_rps())
             .sum();
         let total_failure = worst.health.error_share() > 0.5;
-        let spare = room > self.history.rate_rps().unwrap_or(0.0);
+        let spare = room > self.traffic.rate();
         let few = ejected as f64 <= (MOST_EJECTED * members as f64).max(1.0);
         // Where most backends give errors, the fault is not theirs.
         if 2 * well < members || !few || !(spare || total_failure) {
@@ -149,19 +181,19 @@ impl Controller {
                 let kind =
                     if cause == Cause::Errors { RecordKind::Ejected } else { RecordKind::Failed };
                 record(out, kind, Some(&name), why.clone());
-                self.raise(Urgent::Pool(format!("{name} failed: {why}")));
+                self.gate.raise(Urgent::Pool(format!("{name} failed: {why}")));
             }
             Turn::Returned => {
                 b.begin_ramp(now);
                 b.life.wait_anew();
                 record(out, RecordKind::Returned, Some(&name), "it serves again".to_owned());
-                self.raise(Urgent::Pool(format!("{name} is back")));
-                self.warned_all_failed = false;
+                self.gate.raise(Urgent::Pool(format!("{name} is back")));
+                self.process.note_return();
             }
         }
         self.stop_refreshing(now);
-        self.trial = None;
-        self.search = None;
+        self.gate.end_trial();
+        self.proposals.abandon();
     }
 
     /// If no backend serves, ejected ones are returned: some of their answers are right.
@@ -175,12 +207,14 @@ impl Controller {
             self.on_turn(now, id, turn, out);
         }
         // The plan in the making covers it.
-        self.urgent = None;
+        self.gate.take_urgent();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::propose::in_flight;
     use crate::spec::{BackendSpec, ServiceSpec};

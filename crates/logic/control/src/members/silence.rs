@@ -9,15 +9,12 @@ use plimsoll_model::{BackendId, Nanos};
 
 use crate::backend::Backend;
 use crate::commit::plan::Decision;
-use crate::controller::{Controller, Urgent, record};
+use crate::controller::{Controller, record};
 use crate::event::{Action, RecordKind};
+use crate::gate::pace::Urgent;
 use crate::members::health::Cause;
-use crate::members::pool_health::ANSWERS;
-
-/// A silence of at least this part of the time to set aside counts when several backends are silent at once.
-const SUSPECT: f64 = 0.5;
-/// A backend that answered within this time has traffic.
-const LATELY: Duration = Duration::from_secs(2);
+use crate::tuning::members::life::LATELY;
+use crate::tuning::members::silence::SUSPECT;
 
 /// What a silence calls for.
 enum Verdict {
@@ -107,7 +104,7 @@ impl Controller {
     fn fail_broken(&mut self, now: Nanos, out: &mut Vec<Action>) {
         let losing = self.backends.iter_mut().filter(|b| b.is_usable() && b.life.has_lost());
         let turns = losing.filter_map(|b| {
-            let refused = b.health.believe_refusal(now, ANSWERS);
+            let refused = b.health.believe_refusal(now, LATELY);
             let broken = || b.life.is_broken().then(|| b.health.fail_broken(now)).flatten();
             Some((b.id, refused.or_else(broken)?))
         });
@@ -143,9 +140,9 @@ impl Controller {
             b.in_flight
         );
         record(out, RecordKind::SetAside, Some(&name), reason.clone());
-        self.trial = None;
-        self.search = None;
-        self.raise(Urgent::Silence(format!("{name} was set aside: {reason}")));
+        self.gate.end_trial();
+        self.proposals.abandon();
+        self.gate.raise(Urgent::Silence(format!("{name} was set aside: {reason}")));
     }
 
     fn restore(&mut self, id: BackendId, why: &str, out: &mut Vec<Action>) {
@@ -153,7 +150,7 @@ impl Controller {
         b.aside = false;
         let name = b.name.clone();
         record(out, RecordKind::Restored, Some(&name), why.to_owned());
-        self.raise(Urgent::Silence(format!("{name} is restored: {why}")));
+        self.gate.raise(Urgent::Silence(format!("{name} is restored: {why}")));
     }
 
     /// Whether the others can carry the traffic. While their capacities are unknown, half of the pool must remain.
@@ -169,7 +166,7 @@ impl Controller {
         let known_rps =
             |b: &&Backend| b.knowledge.capacity_rps().filter(|_| !b.knowledge.is_lower_bound());
         match left.iter().map(known_rps).sum::<Option<f64>>() {
-            Some(room) => room > self.rate(),
+            Some(room) => room > self.traffic.rate(),
             None => 2 * left.len() >= members.len(),
         }
     }

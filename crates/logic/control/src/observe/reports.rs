@@ -9,17 +9,12 @@ use plimsoll_model::{
 
 use crate::backend::Backend;
 use crate::belief::knowledge::Setting;
-use crate::controller::{Controller, STALE, Urgent, record};
+use crate::controller::{Controller, record};
 use crate::event::{Action, RecordKind};
+use crate::gate::pace::Urgent;
 use crate::gate::trial::PoolWindow;
 use crate::show::view::Phase;
-
-/// Growth of the remembered least response time, per second: a service can become slower for good.
-const TYPICAL_CREEP: f64 = 1.002;
-/// More foreign weight changes than this within a minute count as a fight over weights …
-const FOREIGN_LIMIT: u32 = 5;
-/// … and are answered at this interval only.
-const USUAL_PACE: Duration = Duration::from_secs(10);
+use crate::tuning::observe::reports::STALE;
 
 /// A weight that was set by another party.
 struct ForeignWeight {
@@ -51,24 +46,21 @@ struct Observed {
 impl Controller {
     pub(crate) fn on_report(&mut self, now: Nanos, report: &BalancerReport, out: &mut Vec<Action>) {
         self.note_method(report, out);
-        let restarted = self.generation.is_some_and(|g| g != report.generation);
+        let restarted = self.balancer.note_generation(report.generation);
         if restarted {
             self.on_restart(now, out);
         }
-        self.generation = Some(report.generation);
-        if let Some(trouble) = self.trouble.take() {
-            if self.seen_at.is_some() {
-                let line = format!("the balancer can be reached again (before: {trouble})");
-                record(out, RecordKind::Balancer, None, line);
-            }
-            self.conflict = false;
+        let resolved = self.balancer.recover().filter(|_| self.balancer.seen_at().is_some());
+        if let Some(trouble) = resolved {
+            let line = format!("the balancer can be reached again (before: {trouble})");
+            record(out, RecordKind::Balancer, None, line);
         }
-        let unseen = self.seen_at.map_or(Duration::ZERO, |at| report.at.since(at));
+        let unseen = self.balancer.seen_at().map_or(Duration::ZERO, |at| report.at.since(at));
         if unseen >= STALE {
             self.backends.iter_mut().for_each(|b| b.health.fade(unseen.as_secs_f64()));
         }
         // A report that was read late, because this process had no CPU time, is as old as its own time.
-        self.seen_at = Some(report.at.min(now));
+        self.balancer.note_seen(report.at.min(now));
         let observed = self.read_servers(now, report, restarted);
         for (hint, server) in report.servers.iter().enumerate() {
             let down = server.status == ServerStatus::Down;
@@ -85,12 +77,12 @@ impl Controller {
             let reason = format!("{why} by an administrator");
             let kind = if reserved { RecordKind::Left } else { RecordKind::GivenBack };
             record(out, kind, Some(&name), reason);
-            self.raise(Urgent::Pool(format!("{name} was {why} by an administrator")));
+            self.gate.raise(Urgent::Pool(format!("{name} was {why} by an administrator")));
         }
         if let Some(foreign) = observed.foreign {
             self.on_foreign(now, &foreign, out);
         }
-        self.note_drained(now);
+        self.experiments.note_drained(now, &mut self.backends);
         // A backend that has just been judged silent or failed does not work at all: that is no change of its rate.
         let works = |b: &Backend| b.is_usable() && !b.aside;
         for (id, change) in observed.drifted {
@@ -100,14 +92,16 @@ impl Controller {
             self.on_change(now, id, change, out);
         }
         if observed.pool.seconds > 0.0 {
-            self.history.push(observed.pool);
+            self.traffic.push(observed.pool);
             self.on_window(now, out);
         }
     }
 
     /// A backend that failed for its silence and answers a client after all had only paused.
     fn note_answers(&mut self, now: Nanos, out: &mut Vec<Action>) {
-        let since = |b: &Backend| b.life.counts_answers() && b.life.answered_at() == self.seen_at;
+        let since = |b: &Backend| {
+            b.life.counts_answers() && b.life.answered_at() == self.balancer.seen_at()
+        };
         let back: Vec<BackendId> =
             self.backends.iter().filter(|b| since(b)).map(|b| b.id).collect();
         for id in back {
@@ -116,22 +110,41 @@ impl Controller {
         }
     }
 
+    pub(crate) fn on_lost(&mut self, reason: String, conflict: bool, out: &mut Vec<Action>) {
+        if self.balancer.lose(reason.clone(), conflict) {
+            let kind = if conflict { RecordKind::Warning } else { RecordKind::Balancer };
+            record(out, kind, None, reason);
+        }
+        // The plan that was under way has to be sent again.
+        if self.commitment.abandon() || conflict {
+            self.commitment.owe("the balancer can be steered again");
+        }
+    }
+
+    /// The others are steered on: it is recorded and shown, and nothing waits for it.
+    pub(crate) fn on_degraded(&mut self, reason: Option<String>, out: &mut Vec<Action>) {
+        if !self.balancer.set_degraded(reason.clone()) {
+            return;
+        }
+        let back = || (RecordKind::Balancer, "all balancers are there again".to_owned());
+        let (kind, line) = reason.map_or_else(back, |why| (RecordKind::Warning, why));
+        record(out, kind, None, line);
+    }
+
     fn on_restart(&mut self, now: Nanos, out: &mut Vec<Action>) {
         let line = "the balancer was restarted or reloaded";
         record(out, RecordKind::Balancer, None, line.to_owned());
         self.reset_meters();
-        self.history.clear();
-        self.calm_since = now;
-        self.trial = None;
-        self.pending = None;
-        self.reassert =
-            Some("the balancer was restarted or reloaded and lost its weights".to_owned());
+        self.traffic.restart(now);
+        self.gate.end_trial();
+        self.commitment.abandon();
+        self.commitment.owe("the balancer was restarted or reloaded and lost its weights");
     }
 
     /// Discards the open windows.
     pub(crate) fn reset_meters(&mut self) {
         self.backends.iter_mut().for_each(|b| b.meter.reset());
-        self.window_clock.reset();
+        self.traffic.reset_window();
     }
 
     /// Position of a backend. Reports list servers in the same order, so the hint is nearly always right.
@@ -146,18 +159,19 @@ impl Controller {
     /// Gives every backend its server's counters.
     fn read_servers(&mut self, now: Nanos, report: &BalancerReport, restarted: bool) -> Observed {
         let steady = self.is_calm(now);
-        self.is_blind = report.traffic == Traffic::Unknown;
-        match report.traffic {
-            Traffic::Counted => self.lag = Duration::ZERO,
-            Traffic::Averaged { lag } => self.lag = lag,
-            Traffic::Unknown => self.window_clock.reset(),
+        self.balancer.set_traffic(report.traffic);
+        if report.traffic == Traffic::Unknown {
+            self.traffic.reset_window();
         }
-        let closed_s = self.window_clock.tick(report.at);
+        if report.traffic != Traffic::Counted {
+            self.stop_refreshing(now);
+        }
+        let closed_s = self.traffic.tick(report.at);
         let seconds = closed_s.unwrap_or(0.0);
-        let pool = PoolWindow { at: now, seconds: 0.0, started: 0.0, in_flight: 0.0 };
+        let pool = PoolWindow { at: now, seconds: 0.0, started: 0.0, request_seconds: 0.0 };
         let mut observed =
             Observed { pool, reserved: Vec::new(), drifted: Vec::new(), foreign: None };
-        let typical_us = self.typical_us;
+        let typical_us = self.traffic.typical_us();
         // The traffic that a weight gives: its part of the sum over serving backends, times the rate.
         let planned = |(hint, s): (usize, &ServerReport)| {
             let b = self.place(hint, s.backend).map(|at| &self.backends[at]);
@@ -167,12 +181,13 @@ impl Controller {
         };
         let servers = report.servers.iter().enumerate();
         let sum: f64 = servers.filter(|(_, s)| s.status.takes_traffic()).map(planned).sum();
-        let per_weight = self.history.rate_rps().filter(|_| sum > 0.0).map(|rate| rate / sum);
+        let per_weight =
+            self.traffic.history().rate_rps().filter(|_| sum > 0.0).map(|rate| rate / sum);
         let is_split = report.method.kind == MethodKind::Split;
         // A report that was read too late is no evidence of a change either: later ones will show it again.
         let watches = self.watches() && now.since(report.at) < STALE;
-        let expects = self.pending.is_none() && !restarted;
-        let undecided = self.decision.is_none();
+        let expects = !self.commitment.is_pending() && !restarted;
+        let undecided = self.commitment.decision().is_none();
         for (hint, server) in report.servers.iter().enumerate() {
             let Some(at) = self.place(hint, server.backend) else { continue };
             let b = &mut self.backends[at];
@@ -214,7 +229,7 @@ impl Controller {
                 let scale = if is_whole { 1.0 } else { seconds / window.seconds };
                 observed.pool.seconds = seconds;
                 observed.pool.started += window.started * scale;
-                observed.pool.in_flight += window.in_flight;
+                observed.pool.request_seconds += window.request_seconds() * scale;
                 let planned = b.planned_weight().unwrap_or(server.weight);
                 let rps = per_weight.map(|rps| rps * f64::from(planned));
                 let setting = Setting { rps, is_split };
@@ -234,21 +249,8 @@ impl Controller {
         observed
     }
 
-    /// The least response time of the pool's faster backends, microseconds: close to their unloaded service time, which
-    /// an overloaded backend does not show.
-    pub(crate) fn note_typical_service(&mut self) {
-        let observed = self.backends.iter().filter_map(|b| b.recent.latency_us);
-        // A window whose readings never met a request in flight shows no time.
-        let mut all: Vec<f64> = observed.filter(|us| *us > 0.0).collect();
-        all.sort_by(f64::total_cmp);
-        if let Some(&quick) = all.get(all.len() / 4) {
-            let held = self.typical_us.map_or(f64::INFINITY, |us| us * TYPICAL_CREEP);
-            self.typical_us = Some(quick.min(held));
-        }
-    }
-
     fn note_method(&mut self, report: &BalancerReport, out: &mut Vec<Action>) {
-        if self.method.as_ref() == Some(&report.method) {
+        if self.balancer.method() == Some(&report.method) {
             return;
         }
         let name = &report.method.name;
@@ -260,7 +262,7 @@ impl Controller {
                      awrr)"
                 );
                 record(out, RecordKind::Warning, None, reason);
-                self.set_phase(
+                self.phase.set(
                     Phase::Observing,
                     "the balancer does not accept weights at run time",
                     out,
@@ -273,39 +275,36 @@ impl Controller {
                     "scale requests in flight"
                 };
                 record(out, RecordKind::Balancer, None, format!("`{name}`: weights {means}"));
-                if self.method.is_some() && !self.spec.observe {
-                    self.set_phase(Phase::Exploring, "the balancer's method changed", out);
-                    self.settled = 0;
+                if self.balancer.method().is_some() && !self.spec.observe {
+                    self.phase.set(Phase::Exploring, "the balancer's method changed", out);
+                    self.phase.unsettle();
                 }
             }
         }
-        self.search = None;
-        self.advice = None;
-        self.method = Some(report.method.clone());
+        self.proposals.abandon();
+        self.advisor.forget();
+        self.balancer.set_method(report.method.clone());
     }
 
     fn on_foreign(&mut self, now: Nanos, foreign: &ForeignWeight, out: &mut Vec<Action>) {
         let ForeignWeight { name, ours, theirs, of_failed } = foreign;
-        if now.since(self.foreign.0) > Duration::from_secs(60) {
-            self.foreign = (now, 0);
-        }
-        self.foreign.1 += 1;
+        let fight_begins = self.commitment.note_foreign(now);
         let reason = format!("its weight was changed from {ours} to {theirs}, not by Plimsoll");
         record(out, RecordKind::Foreign, Some(name), reason);
-        self.trial = None;
+        self.gate.end_trial();
         if *of_failed {
             // However often it happens: clients would get errors.
             let reason = format!("failed backend {name} was given a weight, not by Plimsoll");
-            self.raise(Urgent::Refilled(reason));
+            self.gate.raise(Urgent::Refilled(reason));
         }
-        self.reassert = Some(format!("the weight of {name} was changed, not by Plimsoll"));
+        self.commitment.owe(format!("the weight of {name} was changed, not by Plimsoll"));
         // A failed backend that still holds a weight is corrected at once, fight or not.
         let owes =
             |b: &Backend| !b.is_usable() && !b.is_reserved() && b.programmed.is_some_and(|w| w > 0);
-        if self.foreign.1 > FOREIGN_LIMIT && !self.backends.iter().any(owes) {
-            self.foreign_until = self.last_program.unwrap_or(now) + USUAL_PACE;
+        if !self.backends.iter().any(owes) {
+            self.commitment.wait_in_fight(now);
         }
-        if self.foreign.1 == FOREIGN_LIMIT + 1 {
+        if fight_begins {
             let line = "another party keeps changing weights: ours are programmed again only at the usual interval";
             record(out, RecordKind::Warning, None, line.to_owned());
         }
@@ -314,7 +313,7 @@ impl Controller {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_model::{FailureKind, Method, Outcome, ServerReport};
+    use plimsoll_model::{FailureKind, Method, Outcome, ResponseTimes, ServerReport};
 
     use super::*;
     use crate::event::Event;
@@ -358,13 +357,13 @@ mod tests {
             if tenths == 105 {
                 disturb(&mut controller, &mut totals);
             }
-            let before = controller.windows;
+            let before = controller.traffic.windows();
             controller.step(Nanos(tenths * 100_000_000), report(tenths, &totals));
-            if tenths > 105 && controller.windows > before {
+            if tenths > 105 && controller.traffic.windows() > before {
                 closed.push(tenths);
             }
             if tenths > 50 {
-                rates.push(controller.rate());
+                rates.push(controller.traffic.rate());
             }
         }
         (closed, rates)
@@ -392,14 +391,30 @@ mod tests {
     }
 
     #[test]
-    fn what_ails_one_of_several_is_said_once_and_shown_until_it_is_well() {
+    fn response_times_of_the_pool_are_those_that_the_balancer_measured() {
+        let mut controller = Controller::new(spec(2), None, Nanos::ZERO, 1);
+        for tenths in 1..40 {
+            // One request in flight at 100 requests per second would be 10 ms; they are measured to be 4 ms.
+            let Event::Balancer(mut report) = report(tenths, &[10 * tenths; 2]) else { return };
+            for server in &mut report.servers {
+                let count = 10 * tenths;
+                server.response_times = Some(ResponseTimes { count, sum_us: 4_000 * count });
+            }
+            controller.step(Nanos(tenths * 100_000_000), Event::Balancer(report));
+        }
+        let view = controller.view(Nanos(4_000_000_000));
+        assert!(view.latency_ms.is_some_and(|ms| (ms - 4.0).abs() < 1e-9), "{:?}", view.latency_ms);
+    }
+
+    #[test]
+    fn degraded_balancers_are_recorded_once_and_shown_until_all_are_steered_again() {
         let mut controller = Controller::new(spec(2), None, Nanos::ZERO, 1);
         let mut said = Vec::new();
         let why = "the second has no server s2";
         for tenths in 1..40 {
             let now = Nanos(tenths * 100_000_000);
-            let ailing = (tenths < 30).then(|| why.to_owned());
-            let mut actions = controller.step(now, Event::BalancersAiling(ailing));
+            let degraded = (tenths < 30).then(|| why.to_owned());
+            let mut actions = controller.step(now, Event::BalancersDegraded(degraded));
             actions.extend(controller.step(now, report(tenths, &[10 * tenths; 2])));
             said.extend(actions.into_iter().filter_map(|action| match action {
                 Action::Record(r) if r.reason == why || r.reason.contains("again") => {
@@ -409,7 +424,7 @@ mod tests {
             }));
             let shown = controller.view(now).trouble;
             assert_eq!(shown.as_deref(), (tenths < 30).then_some(why), "{tenths}");
-            assert!(!controller.conflict, "the others are steered");
+            assert!(!controller.balancer.is_in_conflict(), "the others are steered");
         }
         let back = "all balancers are there again".to_owned();
         let expected = [(1, RecordKind::Warning, why.to_owned()), (30, RecordKind::Balancer, back)];
@@ -431,10 +446,10 @@ mod tests {
             }
             let name = "s0".to_owned();
             let foreign = ForeignWeight { name, ours: 1, theirs: 2, of_failed: false };
-            for _ in 0..=FOREIGN_LIMIT {
+            for _ in 0..10 {
                 controller.on_foreign(Nanos::ZERO, &foreign, &mut Vec::new());
             }
-            let waits = controller.foreign_until > Nanos::ZERO;
+            let waits = !controller.commitment.may_answer_foreign(Nanos::ZERO);
             assert_eq!(waits, !failed);
         }
     }

@@ -4,22 +4,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::tuning::observe::traffic::{
+    GAP, MAX_IN_FLIGHT, MOST_PAST, NEAR, PAST_OF_SERVICE, WINDOW,
+};
 use plimsoll_learn::drift::Interval;
 use plimsoll_learn::{LONG_BEFORE, Lagged};
 use plimsoll_model::{Nanos, ServerReport};
-
-/// Length of a window.
-pub(crate) const WINDOW: Duration = Duration::from_secs(1);
-/// Two reports further apart than this do not belong to one window: what happened in between is unknown.
-const GAP: Duration = Duration::from_secs(2);
-/// In-flight counts above this are counted as this.
-pub(crate) const MAX_IN_FLIGHT: usize = 511;
-/// Readings kept at most, and readings kept per service time: [`LONG_BEFORE`] service times are the furthest look back.
-const MOST_PAST: usize = 512;
-const PAST_OF_SERVICE: f64 = 32.0;
-/// The most recent readings, which are searched linearly.
-const NEAR: usize = 8;
-const _: () = assert!(MOST_PAST as f64 > LONG_BEFORE * PAST_OF_SERVICE);
 
 /// When windows begin and end: at the same reports for all backends of a pool, because their rates are added.
 #[derive(Clone, Copy, Debug, Default)]
@@ -77,18 +67,15 @@ pub(crate) struct Window {
     pub lagged: Lagged,
     /// Completions by the number in flight [`LONG_BEFORE`] service times earlier.
     pub long_lagged: Lagged,
+    /// It was made from means: what was in flight at single readings is unknown (`seen` and the completions by it).
+    pub is_averaged: bool,
 }
 
 impl Window {
-    /// The same made from means: readings of what was in flight say nothing one by one.
+    /// The same made from means.
     pub fn of_means(self) -> Self {
         let (seen, lagged, long_lagged) = (Vec::new(), Lagged::default(), Lagged::default());
-        Window { seen, lagged, long_lagged, ..self }
-    }
-
-    /// Whether it was made from means.
-    pub fn is_averaged(&self) -> bool {
-        self.seen.is_empty()
+        Window { seen, lagged, long_lagged, is_averaged: true, ..self }
     }
 
     pub fn rate_rps(&self) -> f64 {
@@ -293,6 +280,7 @@ impl Meter {
             growth,
             lagged: self.lagged.clone(),
             long_lagged: self.long_lagged.clone(),
+            is_averaged: false,
         })
     }
 }

@@ -11,15 +11,14 @@
 
 use plimsoll_model::{BackendId, Method, Nanos, Plan, PlanEntry, PlanKind};
 
+use crate::commit::commitment::Sent;
 use crate::commit::plan::{Decision, Wish};
-use crate::controller::{Controller, Pending};
+use crate::controller::Controller;
 use crate::event::Action;
-use crate::gate::decide::IDLE_RPS;
 use crate::gate::trial::moved;
-use crate::propose::reserve::AFTER_A_LOSS;
-
-/// Passes in which load above a backend's bound is given to the others.
-const SWEEPS: usize = 3;
+use crate::tuning::gate::decide::IDLE_RPS;
+use crate::tuning::propose::backlog::SWEEPS;
+use crate::tuning::propose::reserve::AFTER_A_LOSS;
 
 /// A weight that corrects for a backlog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +96,7 @@ impl Controller {
         if !needed && self.backends.iter().all(|b| b.corrected.is_none()) {
             return;
         }
-        let Some(decision) = &self.decision else { return };
+        let Some(decision) = self.commitment.decision() else { return };
         // If a backend joined or left since, a decision of its own follows.
         let usable = |w: &Wish| self.backends.iter().any(|b| b.id == w.id && b.is_usable());
         let members = self.backends.iter().filter(|b| b.is_usable()).count();
@@ -124,7 +123,7 @@ impl Controller {
             }
             wish.weight = *weight;
         }
-        self.epoch += 1;
+        let epoch = self.commitment.send(now, decision, held, Sent::Correction);
         let entries = parts(&weights).into_iter().zip(&weights);
         let mut entries: Vec<PlanEntry> = entries
             .map(|((backend, share), (_, weight))| PlanEntry { backend, share, weight: *weight })
@@ -132,15 +131,6 @@ impl Controller {
         let others = self.backends.iter().filter(|b| !b.is_usable() && !b.is_reserved());
         entries.extend(others.map(|b| PlanEntry { backend: b.id, share: 0.0, weight: 0 }));
         entries.sort_by_key(|e| e.backend);
-        let (epoch, before) = (self.epoch, held);
-        self.pending = Some(Pending {
-            epoch,
-            sent_at: now,
-            decision,
-            before,
-            on_trial: false,
-            corrects: true,
-        });
         let reason = "corrected for backlogs".to_owned();
         let kind = PlanKind::Backlog;
         out.push(Action::Correct(Plan { epoch, at: now, kind, reason, entries }));
@@ -154,25 +144,24 @@ impl Controller {
 
     /// Whether corrections are possible at all: the balancer splits by weights without keys, and backends are watched.
     pub(crate) fn follows_backlogs(&self) -> bool {
-        self.method.as_ref().is_some_and(Method::is_keyless_split) && self.watches()
+        self.balancer.method().is_some_and(Method::is_keyless_split) && self.watches()
     }
 
     /// The pool is as in the decision, no backend is being measured, and the last change is long enough ago.
     fn may_follow(&self, now: Nanos) -> bool {
         self.follows_backlogs()
             && self.may_steer()
-            && self.reassert.is_none()
-            && now >= self.foreign_until
-            && now >= self.retry_at
+            && !self.commitment.is_owed()
+            && self.commitment.may_answer_foreign(now)
             && self.is_paced(now)
-            && self.rate() >= IDLE_RPS
+            && self.traffic.rate() >= IDLE_RPS
             && !self.is_pinned()
             && self.aside().next().is_none()
     }
 
     /// The corrected weights, in the order of the decision's wishes.
     fn corrected_weights(&self, decision: &Decision) -> Option<Vec<(BackendId, u32)>> {
-        let rate_rps = self.rate();
+        let rate_rps = self.traffic.rate();
         let total: f64 = decision.wishes.iter().map(|w| f64::from(w.weight)).sum();
         let serve = || decision.wishes.iter().filter(|w| w.weight > 0);
         let serving = |w: &Wish| {

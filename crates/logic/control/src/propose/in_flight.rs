@@ -10,24 +10,12 @@
 use plimsoll_model::Nanos;
 
 use crate::backend::{Backend, Pin};
-use crate::belief::knowledge::KNOWN;
 use crate::commit::plan::{AsIs, Decision, Wish};
 use crate::propose::reserve::unpark;
 use crate::propose::search::{Found, Member, parking_order, proportional};
 use crate::propose::split::middle_service_us;
-
-/// Exponent of the closed loop: below 1, so that it converges.
-const GAIN: f64 = 0.7;
-/// Bounds on the factor of one step.
-const STEP: (f64, f64) = (0.5, 2.0);
-/// Below this multiple of its unloaded service time a backend has no queue.
-const CALM: f64 = 1.25;
-/// A backend without a queue is weighted for this much more …
-const RAISE: f64 = 1.5;
-/// … up to this multiple of its observed throughput.
-const OFFERED: f64 = 4.0;
-/// A throughput above this multiple of the one when it was offered plenty means that it has grown.
-const GROWN: f64 = 1.2;
+use crate::tuning::belief::knowledge::KNOWN;
+use crate::tuning::propose::in_flight::{CALM, GAIN, GROWN, OFFERED, RAISE, STEP};
 
 /// Updates the load that every backend is weighted for; true while some are still being learned. `round` counts the
 /// calls. A backend in slow start has too little load for a queue and is weighted for its observed throughput.
@@ -120,7 +108,7 @@ pub(crate) fn decide_proportional(
     let weights = proportional(&members, &parked);
     let total: f64 = weights.iter().map(|&w| f64::from(w)).sum();
     let shares: Vec<f64> = weights.iter().map(|&w| f64::from(w) / total.max(1.0)).collect();
-    let why = Why { balancers, expected_us: None };
+    let why = Explanation { balancers, expected_us: None };
     decision(backends, &positions, &members, &weights, &shares, rate_rps, why)
 }
 
@@ -149,13 +137,13 @@ pub(crate) fn decide_found(
         &found.weights,
         &found.shares,
         found.rate_rps,
-        Why { balancers, expected_us: Some(found.mean_us) },
+        Explanation { balancers, expected_us: Some(found.mean_us) },
     );
     Some(Decision { as_is, ..found })
 }
 
 /// What a decision is explained by.
-struct Why {
+struct Explanation {
     balancers: u32,
     expected_us: Option<f64>,
 }
@@ -167,7 +155,7 @@ fn decision(
     weights: &[u32],
     shares: &[f64],
     rate_rps: f64,
-    Why { balancers, expected_us }: Why,
+    Explanation { balancers, expected_us }: Explanation,
 ) -> Decision {
     let capacity_rps: f64 = members.iter().map(|m| m.capacity_rps).sum();
     let seen = positions.iter().all(|&i| !backends[i].knowledge.is_lower_bound());

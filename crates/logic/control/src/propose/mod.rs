@@ -2,6 +2,7 @@
 
 pub(crate) mod backlog;
 pub(crate) mod in_flight;
+pub(crate) mod proposals;
 pub(crate) mod reserve;
 pub(crate) mod search;
 pub(crate) mod split;

@@ -13,13 +13,7 @@ use crate::backend::Backend;
 use crate::commit::plan::Decision;
 use crate::controller::Controller;
 use crate::show::view::Phase;
-
-/// After the loss of a server the others are planned to at most this part of their capacity, because estimates of
-/// capacity and traffic are off by some percent.
-pub(crate) const AFTER_A_LOSS: f64 = 0.93;
-/// How far shares move towards those in proportion to capacity until the integer weights survive a loss: the response
-/// time is flat around the best shares, so small steps cost next to nothing.
-pub(crate) const BLENDS: [f64; 8] = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0];
+use crate::tuning::propose::reserve::AFTER_A_LOSS;
 
 /// Whether a least-connections balancer with these weights survives the loss of any one server at this traffic.
 pub(crate) fn in_flight_survives(capacity_rps: &[f64], weights: &[u32], rate_rps: f64) -> bool {
@@ -101,7 +95,7 @@ impl Controller {
         let usable = || self.backends.iter().filter(|b| b.is_usable());
         let held: Option<Vec<u32>> = usable().map(Backend::planned_weight).collect();
         // Plans keep a margin, which may be used up before the next plan.
-        held.is_some_and(|held| !self.survives(&held, AFTER_A_LOSS * self.rate()))
+        held.is_some_and(|held| !self.survives(&held, AFTER_A_LOSS * self.traffic.rate()))
     }
 
     /// Whether a decision's weights survive a loss.
@@ -110,7 +104,7 @@ impl Controller {
         let weight =
             |b: &Backend| decision.wishes.iter().find(|w| w.id == b.id).map_or(0, |w| w.weight);
         let weights: Vec<u32> = usable().map(weight).collect();
-        self.survives(&weights, AFTER_A_LOSS * self.rate())
+        self.survives(&weights, AFTER_A_LOSS * self.traffic.rate())
     }
 
     /// Whether the weights of the usable backends, in their order, survive a loss; true where capacities are unknown.
@@ -119,7 +113,7 @@ impl Controller {
         let capacity: Option<Vec<f64>> = usable.map(|b| b.knowledge.capacity_rps()).collect();
         let Some(capacity) = capacity else { return true };
         // Capacities that are being learned are no basis for single shares.
-        if self.kind() == MethodKind::Split && self.phase != Phase::Exploring {
+        if self.balancer.kind() == MethodKind::Split && !self.phase.is(Phase::Exploring) {
             split_survives(&capacity, weights, &[], rate_rps)
         } else {
             in_flight_survives(&capacity, weights, rate_rps)

@@ -12,26 +12,14 @@
 //! tends towards equal parts, whatever the weights. That overloads the servers of the least capacity, so these are
 //! parked first, and not the slowest.
 
-use std::ops::RangeInclusive;
-
 use plimsoll_queueing::{HaproxyLeastconn, Run, ServiceTime, Station, simulate_several};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
 use crate::propose::reserve::in_flight_survives;
-
-/// The largest weight used under leastconn, of 256: HAProxy's key is `(n + 1)·256 / weight` in integers, so greater
-/// weights make coarser keys.
-pub(crate) const LEASTCONN_SCALE: f64 = 128.0;
-/// Simulated requests per candidate and backend, and the bounds of their sum.
-const REQUESTS_EACH: u32 = 1_300;
-const REQUESTS: RangeInclusive<u32> = 8_000..=40_000;
-/// The search ends after this many candidates that were worse than the best.
-const PATIENCE: u32 = 2;
-/// The weights in force are kept unless others promise this much gain.
-const MIN_CHANGE_GAIN: f64 = 0.01;
-/// Fewer servers in use must promise this much gain over more: a model is only a model.
-const MIN_GAIN: f64 = 0.005;
+use crate::tuning::propose::search::{
+    LEASTCONN_SCALE, MIN_CHANGE_GAIN, MIN_GAIN, PATIENCE, REQUESTS, REQUESTS_EACH, SAME,
+};
 
 /// A backend in the model.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -84,9 +72,6 @@ pub(crate) fn proportional(members: &[Member], parked: &[usize]) -> Vec<u32> {
         .map(|&w| if w > 0.0 { (w / top * LEASTCONN_SCALE).round().max(1.0) as u32 } else { 0 })
         .collect()
 }
-
-/// Loads and capacities within this are the same question.
-const SAME: f64 = 0.08;
 
 /// The input of a search.
 #[derive(Clone, Debug, PartialEq)]

@@ -11,45 +11,14 @@ use plimsoll_queueing::QueueCurve;
 use crate::backend::{Backend, Pin};
 use crate::belief::shape::Shape;
 use crate::commit::plan::{Decision, Wish};
-use crate::propose::reserve::{BLENDS, blend, in_flight_survives, split_survives};
+use crate::propose::reserve::{blend, in_flight_survives, split_survives};
 use crate::spec::ServiceSpec;
-
-/// Requests above this many times what a backend serves at once are a backlog, to be drained …
-const CALM_QUEUE: f64 = 3.0;
-/// … within this many seconds, …
-const DRAIN_S: f64 = 3.0;
-/// … as far as this part of the pool's spare capacity allows.
-const SPARE_FOR_QUEUES: f64 = 0.8;
-/// A backend of unknown capacity may get this part of the capacity of one core at the pool's median speed.
-const FIRST_LOAD: f64 = 0.5;
-/// In a known pool the load of a backend with a lower bound grows by at most this factor.
-const CALM_STEP: f64 = 1.25;
-/// Weights are never further from their shares than this, where closer ones exist, …
-const ROUNDING: f64 = 0.02;
-/// … nor do they cost more than this multiple of the shares themselves, by the curves, …
-const COSTLY: f64 = 1.02;
-/// … nor load any backend to more than this multiple of its capacity.
-const OVERLOADED: f64 = 1.003;
-/// A load is at its bound from this part of it on.
-const AT_BOUND: f64 = 0.99;
-/// A change of weights should take effect within this many seconds …
-const ROUND_S: f64 = 5.0;
-/// … but the greatest weight is never below this: rounding would cost more than that gains.
-const PRECISE: u32 = 40;
-/// While growth is bounded, the pool must be able to carry this multiple of its traffic …
-const HEADROOM: f64 = 1.05;
-/// … and no bound is raised by more than this factor for that.
-const MOST_STRETCH: f64 = 8.0;
-/// The service time when none is known: 100 ms.
-const UNKNOWN_SERVICE_US: f64 = 100_000.0;
-
-/// With a bound theta the pool must carry this multiple of the traffic: loads may be packed on a grid.
-const WITH_ROOM: f64 = 1.01;
-
-/// A backend measured at more than this part of its capacity would be overloaded by any loss.
-const NEAR_BOUND: f64 = 0.5;
-/// Pinned loads make up at most this part of the traffic.
-const MOST_PINNED: f64 = 0.95;
+use crate::tuning::propose::reserve::BLENDS;
+use crate::tuning::propose::split::{
+    AT_BOUND, CALM_QUEUE, CALM_STEP, COSTLY, DRAIN_S, FIRST_LOAD, HEADROOM, MOST_PINNED,
+    MOST_STRETCH, NEAR_BOUND, OVERLOADED, PRECISE, ROUND_S, ROUNDING, SPARE_FOR_QUEUES,
+    UNKNOWN_SERVICE_US, WITH_ROOM,
+};
 
 /// One backend in the packing.
 struct Candidate<'a> {

@@ -1,72 +1,102 @@
 //! Would the balancer's other kind of method be faster? Both are simulated on the same model of the pool with the same
 //! random numbers, and only their ratio is used: a model's absolute numbers are not to be trusted.
 
-use std::time::Duration;
-
 use plimsoll_model::{MethodKind, Nanos};
 use plimsoll_queueing::{Run, ServiceTime, SmoothRoundRobin, simulate_several};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
+use crate::backend::Backend;
 use crate::controller::Controller;
 use crate::propose::in_flight;
 use crate::propose::search::{Found, Question, Search, requests_for};
 use crate::propose::split;
 use crate::show::view::{Advice, Phase};
+use crate::spec::ServiceSpec;
+use crate::tuning::show::advice::{EVERY, WORTH_SAYING};
 
-/// Interval of the question; it is answered only if it has changed.
-const EVERY: Duration = Duration::from_secs(5 * 60);
-/// A smaller gain is not reported.
-const WORTH_SAYING: f64 = 0.03;
+/// Asks now and then whether the balancer's other kind of method would be faster.
+#[derive(Clone, Debug)]
+pub(crate) struct Advisor {
+    seed: u64,
+    due: Nanos,
+    asked: Option<Question>,
+    search: Option<Search>,
+    advice: Option<Advice>,
+    several_cost: Option<f64>,
+}
 
-impl Controller {
-    /// Runs one more slice of the comparison, when it is due.
-    pub(crate) fn continue_advice(&mut self, now: Nanos) {
-        if let Some(search) = &mut self.advice_search {
-            if let Some(found) = search.advance() {
-                self.advice_search = None;
-                self.conclude(now, &found);
-            }
+/// The pool that the question is about.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub spec: &'a ServiceSpec,
+    pub backends: &'a [Backend],
+    pub kind: MethodKind,
+    pub rate_rps: f64,
+}
+
+impl Advisor {
+    /// `seed` seeds the model's random numbers.
+    pub fn new(now: Nanos, seed: u64) -> Self {
+        Advisor { seed, due: now, asked: None, search: None, advice: None, several_cost: None }
+    }
+
+    pub fn advice(&self) -> Option<&Advice> {
+        self.advice.as_ref()
+    }
+
+    /// See [`crate::PlanView::several_cost`].
+    pub fn several_cost(&self) -> Option<f64> {
+        self.several_cost
+    }
+
+    /// Discards what was found under another method of the balancer.
+    pub fn forget(&mut self) {
+        *self = Advisor::new(self.due, self.seed);
+    }
+
+    /// Runs one more slice of the comparison; returns whether one was under way.
+    pub fn advance(&mut self, now: Nanos, asked: Asked<'_>) -> bool {
+        let Some(search) = &mut self.search else { return false };
+        if let Some(found) = search.advance() {
+            self.search = None;
+            self.conclude(now, asked, &found);
+        }
+        true
+    }
+
+    /// Begins a comparison, if one is due and its answer may be another one.
+    pub fn begin(&mut self, now: Nanos, Asked { spec, backends, kind, rate_rps }: Asked<'_>) {
+        if now < self.due || rate_rps <= 0.0 || kind == MethodKind::NoLiveWeights {
             return;
         }
-        let rate = self.history.rate_rps().unwrap_or(0.0);
-        let settled = matches!(self.phase, Phase::Steady | Phase::Observing);
-        if !settled || now < self.advise_at || rate <= 0.0 || self.search.is_some() {
+        let mut usable = backends.iter().filter(|b| b.is_usable());
+        if !usable.all(|b| b.knowledge.service_us().is_some()) {
             return;
         }
-        if self.kind() == MethodKind::NoLiveWeights {
-            return;
-        }
-        let all_known = self
-            .backends
-            .iter()
-            .filter(|b| b.is_usable())
-            .all(|b| b.knowledge.service_us().is_some());
-        if !all_known {
-            return;
-        }
-        self.advise_at = now + EVERY;
-        let (_, mut members) = in_flight::members(now, &self.backends);
+        self.due = now + EVERY;
+        let (_, mut members) = in_flight::members(now, backends);
         members.iter_mut().for_each(|m| m.weight_rps = m.capacity_rps);
-        let asked = Question::new(&members, rate);
-        if self.advised.as_ref().is_some_and(|question| question.is_like(&asked)) {
+        let question = Question::new(&members, rate_rps);
+        if self.asked.as_ref().is_some_and(|asked| asked.is_like(&question)) {
             return;
         }
-        self.advised = Some(asked);
+        self.asked = Some(question);
         let capacity: f64 = members.iter().map(|m| m.capacity_rps).sum();
-        if rate < plimsoll_learn::USABLE_CAPACITY * capacity {
-            self.advice_search =
-                Some(Search::new(members, rate, self.seed, None, self.spec.balancers));
+        if rate_rps < plimsoll_learn::USABLE_CAPACITY * capacity {
+            let balancers = spec.balancers;
+            self.search = Some(Search::new(members, rate_rps, self.seed, None, balancers));
         }
     }
 
-    fn conclude(&mut self, now: Nanos, counted: &Found) {
-        let Ok(packed) = split::decide(now, &self.spec, &self.backends, counted.rate_rps, false)
-        else {
+    fn conclude(&mut self, now: Nanos, asked: Asked<'_>, counted: &Found) {
+        let Asked { spec, backends, kind, .. } = asked;
+        let Ok(packed) = split::decide(now, spec, backends, counted.rate_rps, false) else {
             return;
         };
-        let (_, members) = in_flight::members(now, &self.backends);
-        if members.len() != packed.wishes.len() {
+        let (_, members) = in_flight::members(now, backends);
+        // A backend may have failed, returned, joined or left during the search.
+        if [packed.wishes.len(), counted.weights.len()].iter().any(|n| *n != members.len()) {
             return;
         }
         let stations: Vec<_> = members.iter().map(|m| m.station()).collect();
@@ -79,17 +109,17 @@ impl Controller {
             service: ServiceTime::Exponential,
         };
         let rng = || Xoshiro256PlusPlus::seed_from_u64(self.seed);
-        let balancers = self.spec.balancers.max(1);
+        let balancers = spec.balancers.max(1);
         let mut splitting: Vec<SmoothRoundRobin> =
             (0..balancers).map(|_| SmoothRoundRobin::new(&shares)).collect();
         let mut each: Vec<&mut SmoothRoundRobin> = splitting.iter_mut().collect();
         let split = simulate_several(&stations, &mut each, &run, &mut rng());
-        let is_in_flight = self.kind() == MethodKind::InFlight;
+        let is_in_flight = kind == MethodKind::InFlight;
         self.several_cost = (balancers > 1 && is_in_flight).then(|| {
             let one = Search::new(members, counted.rate_rps, self.seed, None, 1);
             (counted.mean_us / one.try_out(counted.weights.clone()).mean_us - 1.0).max(0.0)
         });
-        let (method, expected_us, present_us) = match self.kind() {
+        let (method, expected_us, present_us) = match kind {
             MethodKind::Split => ("leastconn", counted.mean_us, split.mean_us),
             _ => ("roundrobin", split.mean_us, counted.mean_us),
         };
@@ -100,5 +130,71 @@ impl Controller {
             present_ms: present_us / 1e3,
             gain,
         });
+    }
+}
+
+impl Controller {
+    /// Runs one more slice of the comparison with the balancer's other kind of method.
+    pub(crate) fn advise(&mut self, now: Nanos) {
+        let (kind, rate_rps) = (self.balancer.kind(), self.traffic.rate());
+        let asked = Asked { spec: &self.spec, backends: &self.backends, kind, rate_rps };
+        let settled = self.phase.is(Phase::Steady) || self.phase.is(Phase::Observing);
+        if !self.advisor.advance(now, asked) && settled && !self.proposals.is_searching() {
+            self.advisor.begin(now, asked);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_model::{BackendId, Method};
+
+    use super::*;
+    use crate::belief::knowledge::Knowledge;
+    use crate::spec::BackendSpec;
+
+    fn spec() -> ServiceSpec {
+        let backends = (0..3).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
+        let mut spec = ServiceSpec::new("shop", backends.collect());
+        spec.balancers = 2;
+        spec
+    }
+
+    fn found(backends: usize) -> Found {
+        let (weights, shares) = (vec![10; backends], vec![1.0 / backends as f64; backends]);
+        Found { weights, shares, mean_us: 1.5e4, parked: 0, rate_rps: 100.0 }
+    }
+
+    #[test]
+    fn what_was_found_for_another_pool_is_not_used() {
+        let (spec, mut advisor) = (spec(), Advisor::new(Nanos::ZERO, 1));
+        let new = |b| Backend::new(b, spec.slow_start);
+        let mut backends: Vec<Backend> = spec.backends.iter().map(new).collect();
+        backends.iter_mut().for_each(|b| b.knowledge = Knowledge::known(1e4));
+        let (kind, rate_rps) = (MethodKind::InFlight, 100.0);
+        let asked = Asked { spec: &spec, backends: &backends, kind, rate_rps };
+        for backends in [2, 4] {
+            advisor.conclude(Nanos::ZERO, asked, &found(backends));
+            assert_eq!(advisor.several_cost(), None, "{backends}");
+        }
+        advisor.conclude(Nanos::ZERO, asked, &found(3));
+        assert!(advisor.several_cost().is_some());
+    }
+
+    #[test]
+    fn advice_ends_with_the_method_that_it_was_for() {
+        let mut controller = Controller::new(spec(), None, Nanos::ZERO, 1);
+        controller.advisor.several_cost = Some(0.1);
+        controller.advisor.asked = Some(Question::new(&[], 100.0));
+        let report = plimsoll_model::BalancerReport {
+            at: Nanos::ZERO,
+            method: Method { name: "roundrobin".to_owned(), kind: MethodKind::Split },
+            generation: 1,
+            traffic: plimsoll_model::Traffic::Counted,
+            servers: Vec::new(),
+        };
+        controller.on_report(Nanos::ZERO, &report, &mut Vec::new());
+        let Advisor { several_cost, asked, .. } = &controller.advisor;
+        assert_eq!((several_cost, asked), (&None, &None), "asked again");
     }
 }

@@ -7,33 +7,30 @@ use plimsoll_model::{Curve, MethodKind, Nanos};
 
 use crate::backend::Backend;
 use crate::belief::shape::Shape;
+use crate::commit::commitment::Sent;
 use crate::controller::Controller;
 use crate::propose::backlog::Corrected;
 use crate::show::view::{
     BackendState, BackendView, Belief, CurveView, Phase, PlanView, ServiceView,
 };
-
-/// Points per plotted curve.
-const DRAWN: usize = 33;
-/// Backends with at least this part of the traffic determine the phase shown.
-const MOST: f64 = 0.5;
+use crate::tuning::show::view::{DRAWN, MOST};
 
 impl Controller {
     /// The whole state for display.
     pub fn view(&self, now: Nanos) -> ServiceView {
         let rate: f64 = self.backends.iter().map(|b| b.recent.rate_rps).sum();
-        let method = self.method.as_ref();
+        let method = self.balancer.method();
         ServiceView {
             service: self.spec.name.clone(),
             method: method.map_or(MethodKind::Split, |m| m.kind),
             method_name: method.map_or_else(String::new, |m| m.name.clone()),
             phase: self.shown_phase(now),
-            epoch: self.epoch,
-            rate_rps: self.history.rate_rps().unwrap_or(0.0),
+            epoch: self.commitment.epoch(),
+            rate_rps: self.traffic.rate(),
             // Readings that never met a request in flight show no time.
-            latency_ms: self.history.mean_us().filter(|us| *us > 0.0).map(|us| us / 1e3),
-            drain_s: self.drain.longest().map(|took| took.as_secs_f64()),
-            trouble: self.trouble.clone().or_else(|| self.ailing.clone()),
+            latency_ms: self.traffic.history().mean_us().filter(|us| *us > 0.0).map(|us| us / 1e3),
+            drain_s: self.experiments.longest_drain().map(|took| took.as_secs_f64()),
+            trouble: self.balancer.trouble().cloned(),
             backends: {
                 let checks = self.spec.checks.requests;
                 let shown = |b| BackendView {
@@ -56,9 +53,9 @@ impl Controller {
             matches!(self.shown_state(b, now), BackendState::Exploring | BackendState::Joining)
         };
         let share = |b: &Backend| b.wanted.share;
-        match self.phase {
+        match self.phase.get() {
             Phase::Observing => Phase::Observing,
-            _ if is_deserted && self.seen_at.is_some() => Phase::ShortOfCapacity,
+            _ if is_deserted && self.balancer.seen_at().is_some() => Phase::ShortOfCapacity,
             Phase::Steady
                 if serving().filter(unsettled).map(share).sum::<f64>()
                     > MOST * serving().map(share).sum::<f64>() =>
@@ -72,7 +69,7 @@ impl Controller {
     /// In a packed pool weights no longer move in order to learn, except for backends that are being measured: the
     /// others are known well enough for their load.
     fn shown_state(&self, b: &Backend, now: Nanos) -> BackendState {
-        let is_settled = matches!(self.phase, Phase::Steady | Phase::ShortOfCapacity);
+        let is_settled = self.phase.is_packed();
         match b.state(now) {
             BackendState::Exploring
                 if is_settled && b.pin.is_none() && b.knowledge.capacity_rps().is_some() =>
@@ -106,31 +103,31 @@ impl Controller {
 
     /// The last plan's epoch; 0 before the first.
     pub fn epoch(&self) -> u64 {
-        self.epoch
+        self.commitment.epoch()
     }
 
     /// The present phase.
     pub fn phase(&self) -> Phase {
-        self.phase
+        self.phase.get()
     }
 
     /// The unanswered plan's epoch, and whether it is on trial, as every regular plan is that contains no pin.
     pub fn under_way(&self) -> Option<(u64, bool)> {
-        self.pending.as_ref().map(|p| (p.epoch, p.on_trial))
+        self.commitment.pending().map(|p| (p.epoch, p.kind == Sent::OnTrial))
     }
 
     /// When a decision was last made the current one, programmed or equivalent to the weights in force.
     pub fn decided_at(&self) -> Option<Nanos> {
-        self.decided_at
+        self.commitment.decided_at()
     }
 
     fn plan_view(&self) -> PlanView {
-        let d = self.decision.as_ref();
+        let d = self.commitment.decision();
         let expected = d.and_then(|d| d.expected_us);
         let bound = d.and_then(|d| d.bound_us);
         PlanView {
-            epoch: self.epoch,
-            reason: self.decision_reason.clone(),
+            epoch: self.commitment.epoch(),
+            reason: self.commitment.reason().to_owned(),
             objective: self.spec.objective,
             expected_ms: expected.map(|us| us / 1e3),
             bound_ms: bound.map(|us| us / 1e3),
@@ -139,8 +136,8 @@ impl Controller {
             rate_rps: d.map_or(0.0, |d| d.rate_rps),
             capacity_rps: d.map_or(0.0, |d| d.capacity_rps),
             probed: self.spec.probe.is_some(),
-            advice: self.advice.clone(),
-            several_cost: self.several_cost,
+            advice: self.advisor.advice().cloned(),
+            several_cost: self.advisor.several_cost(),
         }
     }
 }
@@ -208,7 +205,7 @@ mod tests {
         let backends = (0..3).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
         let spec = ServiceSpec::new("shop", backends.collect());
         let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
-        controller.seen_at = Some(Nanos::ZERO);
+        controller.balancer.note_seen(Nanos::ZERO);
         for b in &mut controller.backends {
             (b.programmed, b.wanted.weight, b.wanted.share) = (Some(10), 10, 1.0 / 3.0);
         }
@@ -225,7 +222,7 @@ mod tests {
         use BackendState::{Exploring, Failed, Joining, Ready};
         let mut controller = controller();
         assert_eq!(shown(&controller), (Phase::Exploring, vec![Exploring; 3]));
-        controller.phase = Phase::Steady;
+        controller.phase.recall(Phase::Steady);
         assert_eq!(shown(&controller), (Phase::Exploring, vec![Exploring; 3]), "nothing is known");
         for b in &mut controller.backends {
             // A lower bound, which is all that little load can show.
@@ -233,9 +230,9 @@ mod tests {
             assert!(!b.knowledge.is_known());
         }
         assert_eq!(shown(&controller), (Phase::Steady, vec![Ready; 3]));
-        controller.phase = Phase::Exploring;
+        controller.phase.recall(Phase::Exploring);
         assert_eq!(shown(&controller), (Phase::Exploring, vec![Exploring; 3]));
-        controller.phase = Phase::Steady;
+        controller.phase.recall(Phase::Steady);
         controller.backends[0].begin_ramp(Nanos::ZERO);
         assert_eq!(shown(&controller), (Phase::Steady, vec![Joining, Ready, Ready]));
         controller.backends[1].begin_ramp(Nanos::ZERO);
@@ -254,11 +251,15 @@ mod tests {
     #[test]
     fn latency_is_unknown_while_no_reading_met_a_request() {
         let mut controller = controller();
-        let window =
-            |in_flight| PoolWindow { at: Nanos(1), seconds: 1.0, started: 50.0, in_flight };
-        controller.history.push(window(0.0));
+        let window = |request_seconds| PoolWindow {
+            at: Nanos(1),
+            seconds: 1.0,
+            started: 50.0,
+            request_seconds,
+        };
+        controller.traffic.push(window(0.0));
         assert_eq!(controller.view(Nanos(1)).latency_ms, None);
-        controller.history.push(window(1.0));
+        controller.traffic.push(window(1.0));
         assert_eq!(controller.view(Nanos(1)).latency_ms, Some(10.0));
     }
 }
