@@ -199,7 +199,7 @@ impl ServerRow {
         self.queued = small("qcur", row.get(Stat::Queued))?;
         // Each attempt that fails shows in at least one of these: another attempt at the same server, at another one, no
         // attempt left, no valid answer, an answer of 5xx. HAProxy 2.6 counts one that it retries after it was sent two
-        // or three times. `stot` counts attempts once, so those without a good answer are an upper bound.
+        // or three times. `stot` counts attempts once, hence the bound.
         let errors = [
             ("wretr", Stat::Retries),
             ("wredis", Stat::Redispatches),
@@ -212,11 +212,7 @@ impl ServerRow {
             Ok::<_, String>(sum.saturating_add(number(name, row.get(column))?))
         })?;
         self.answered = answered(row)?;
-        let wrong = number("hrsp_5xx", row.get(Stat::Answers5xx))?;
-        let good = self.answered.unwrap_or(0).saturating_sub(wrong);
-        // The bound falls with each good answer, what was counted does not.
-        let before = if fell { 0 } else { self.errors };
-        self.errors = errors.min(started.saturating_sub(good)).max(before);
+        self.errors = errors.min(started);
         Ok(fell)
     }
 }
