@@ -85,15 +85,9 @@ impl Bed {
             let shown = self.owed[i].floor();
             self.owed[i] -= shown;
             ServerReport {
-                backend: BackendId(i as u32 + 1),
-                weight: self.weights[i],
-                status: ServerStatus::Up,
                 in_flight: shown as u32,
-                queued: 0,
                 started_total: self.begun[i] as u64,
-                errors_total: 0,
-                answered_total: None,
-                response_times: None,
+                ..ServerReport::new(BackendId(i as u32 + 1), self.weights[i], ServerStatus::Up)
             }
         });
         let lag = Duration::from_millis(LAG_MS);

@@ -98,6 +98,23 @@ pub struct ServerReport {
     pub response_times: Option<ResponseTimes>,
 }
 
+impl ServerReport {
+    /// One of which no request is known, nor that any was answered.
+    pub fn new(backend: BackendId, weight: u32, status: ServerStatus) -> Self {
+        ServerReport {
+            backend,
+            weight,
+            status,
+            in_flight: 0,
+            queued: 0,
+            started_total: 0,
+            errors_total: 0,
+            answered_total: None,
+            response_times: None,
+        }
+    }
+}
+
 /// Response times of a server, summed since the balancer's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResponseTimes {

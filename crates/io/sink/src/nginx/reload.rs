@@ -368,17 +368,7 @@ impl ReportSource for NginxReloadSink {
         let servers = self.servers.iter().filter_map(|(id, name)| {
             let line = lines.iter().find(|line| line.name == *name)?;
             let status = if line.is_down { ServerStatus::Maintenance } else { ServerStatus::Up };
-            Some(ServerReport {
-                backend: *id,
-                weight: line.weight,
-                status,
-                in_flight: 0,
-                queued: 0,
-                started_total: 0,
-                errors_total: 0,
-                answered_total: None,
-                response_times: None,
-            })
+            Some(ServerReport::new(*id, line.weight, status))
         });
         let at = Nanos::ZERO + self.origin.elapsed();
         // The file outlives NGINX: weights are never forgotten. Of requests it tells nothing.

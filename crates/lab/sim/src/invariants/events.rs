@@ -224,17 +224,7 @@ mod tests {
             traffic: plimsoll_model::Traffic::Counted,
             servers: ids()
                 .zip(servers)
-                .map(|(backend, &(weight, status))| ServerReport {
-                    backend,
-                    weight,
-                    status,
-                    in_flight: 0,
-                    queued: 0,
-                    started_total: 0,
-                    errors_total: 0,
-                    answered_total: None,
-                    response_times: None,
-                })
+                .map(|(backend, &(weight, status))| ServerReport::new(backend, weight, status))
                 .collect(),
         };
         invariants.note_event(Nanos::ZERO, Nanos::ZERO, &Event::Balancer(report));

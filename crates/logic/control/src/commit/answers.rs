@@ -145,16 +145,8 @@ mod tests {
         controller.commitment.applied(Nanos::ZERO, 0, true);
         for tenths in 1..200 {
             let now = Nanos(tenths * 100_000_000);
-            let server = |(i, &weight): (u32, &u32)| ServerReport {
-                backend: BackendId(i),
-                weight,
-                status: ServerStatus::Up,
-                in_flight: 0,
-                queued: 0,
-                started_total: 0,
-                errors_total: 0,
-                answered_total: None,
-                response_times: None,
+            let server = |(i, &weight): (u32, &u32)| {
+                ServerReport::new(BackendId(i), weight, ServerStatus::Up)
             };
             let report = BalancerReport {
                 at: now,

@@ -322,15 +322,9 @@ mod tests {
         let mut asked = Vec::new();
         for tenths in 0..80u64 {
             let server = ServerReport {
-                backend: BackendId(0),
-                weight: 1,
-                status: ServerStatus::Up,
-                in_flight: 0,
-                queued: 0,
                 started_total: 2 * tenths,
                 errors_total: 2 * tenths.saturating_sub(30).min(1),
-                answered_total: None,
-                response_times: None,
+                ..ServerReport::new(BackendId(0), 1, ServerStatus::Up)
             };
             let report = BalancerReport {
                 at: Nanos(tenths * 100_000_000),
@@ -428,15 +422,10 @@ mod tests {
         for tenths in 1..900u64 {
             errors += 2 * u64::from(tenths % 10 == 5);
             let server = ServerReport {
-                backend: BackendId(0),
-                weight: 1,
-                status: ServerStatus::Up,
-                in_flight: 0,
-                queued: 0,
                 started_total: 2 * tenths,
                 errors_total: errors,
                 answered_total: Some(2 * tenths - errors),
-                response_times: None,
+                ..ServerReport::new(BackendId(0), 1, ServerStatus::Up)
             };
             let report = BalancerReport {
                 at: Nanos(tenths * 100_000_000),

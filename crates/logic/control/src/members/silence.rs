@@ -223,15 +223,10 @@ mod tests {
             let backend = |i| BackendSpec { id: BackendId(i), name: format!("s{i}") };
             let spec = ServiceSpec::new("shop", (0..n).map(backend).collect());
             let server = |i| ServerReport {
-                backend: BackendId(i),
-                weight: 10,
-                status: ServerStatus::Up,
                 in_flight: 1,
-                queued: 0,
                 started_total: 100,
-                errors_total: 0,
                 answered_total: Some(99),
-                response_times: None,
+                ..ServerReport::new(BackendId(i), 10, ServerStatus::Up)
             };
             Pool {
                 controller: Controller::new(spec, None, Nanos::ZERO, 1),

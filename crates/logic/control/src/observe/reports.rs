@@ -327,15 +327,9 @@ mod tests {
     /// A report of servers with these request totals, at this time in tenths of a second.
     fn report(tenths: u64, totals: &[u64]) -> Event {
         let server = |(i, &started_total): (usize, &u64)| ServerReport {
-            backend: BackendId(i as u32),
-            weight: 1,
-            status: ServerStatus::Up,
             in_flight: 1,
-            queued: 0,
             started_total,
-            errors_total: 0,
-            answered_total: None,
-            response_times: None,
+            ..ServerReport::new(BackendId(i as u32), 1, ServerStatus::Up)
         };
         Event::Balancer(BalancerReport {
             at: Nanos(tenths * 100_000_000),

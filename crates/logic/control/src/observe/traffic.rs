@@ -292,15 +292,10 @@ mod tests {
 
     fn report(in_flight: u32, started_total: u64, errors_total: u64) -> ServerReport {
         ServerReport {
-            backend: BackendId(1),
-            weight: 1,
-            status: ServerStatus::Up,
             in_flight,
-            queued: 0,
             started_total,
             errors_total,
-            answered_total: None,
-            response_times: None,
+            ..ServerReport::new(BackendId(1), 1, ServerStatus::Up)
         }
     }
 
