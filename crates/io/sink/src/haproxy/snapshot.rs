@@ -211,8 +211,8 @@ impl ServerRow {
         .try_fold(0u64, |sum, (name, column)| {
             Ok::<_, String>(sum.saturating_add(number(name, row.get(column))?))
         })?;
-        self.answered = answered(row)?;
         self.errors = errors.min(started);
+        self.answered = answered(row)?;
         Ok(fell)
     }
 }
