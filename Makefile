@@ -3,20 +3,23 @@
 
 CARGO ?= cargo
 RELEASE = $(or $(CARGO_TARGET_DIR),target)/release
+# Always in one command: built one after the other, they want other features of what they share, and that is built twice.
+BOTH = -p plimsoll -p plimsoll-lab
 
 .PHONY: demo demo-l4 demo-edge test quick check build dist lab deps soak help \
     bench-solver bench-pool bench-peers bench-failover bench-polling bench-l4
 
-demo: build ## an unequal pool behind real HAProxys, with and without Plimsoll (4 min; the default)
-	$(CARGO) run --locked --release -q -p plimsoll-lab -- demo
+demo: deps ## an unequal pool behind real HAProxys, with and without Plimsoll (4 min; the default)
+	$(CARGO) build --locked --release $(BOTH)
+	$(RELEASE)/plimsoll-lab demo
 
 # Needs root: `sudo make demo-l4`, or `make lab` as yourself and then `sudo target/release/plimsoll-lab demo-l4`.
 demo-l4: lab ## layer-4 connections that stay while servers come and go (1 min, root)
-	$(CARGO) run --locked --release -q -p plimsoll-lab -- demo-l4 --svg $(or $(CARGO_TARGET_DIR),target)/demo-l4.svg
+	$(RELEASE)/plimsoll-lab demo-l4 --svg $(or $(CARGO_TARGET_DIR),target)/demo-l4.svg
 
 # Needs root, as demo-l4.
 demo-edge: lab ## an elephant among mice on two nodes: predicted and measured load of each core (1 min, root)
-	$(CARGO) run --locked --release -q -p plimsoll-lab -- demo-edge
+	$(RELEASE)/plimsoll-lab demo-edge
 
 test: deps check ## formatting, lints and all tests; lists at the end what did not run here, and why
 	CARGO='$(CARGO)' scripts/test --locked --workspace
@@ -41,16 +44,16 @@ dist: deps ## the plimsoll binary for packages, optimised across crates: target/
 	$(CARGO) build --locked --profile dist -p plimsoll
 
 lab: deps ## plimsoll-lab, beside the plimsoll that it starts
-	$(CARGO) build --locked --release -p plimsoll -p plimsoll-lab -p plimsoll-real
+	$(CARGO) build --locked --release $(BOTH) -p plimsoll-real
 
 deps: ## installs what a fresh Debian 12 lacks; does nothing when all is there
 	@scripts/install-deps
 
 # Every day by its seed (docs/simulation.md).
 SOAK_SEEDS ?= 0..1000
-soak: deps ## a thousand simulated days of faults (3 CPU hours); SOAK_SEEDS=FROM..TO for others
-	$(CARGO) run --locked --release -q -p plimsoll-lab -- soak --seeds $(SOAK_SEEDS) --days 1
-	$(CARGO) run --locked --release -q -p plimsoll-lab -- soak --seeds $(SOAK_SEEDS) --days 0.002 --level requests
+soak: lab ## a thousand simulated days of faults (3 CPU hours); SOAK_SEEDS=FROM..TO for others
+	$(RELEASE)/plimsoll-lab soak --seeds $(SOAK_SEEDS) --days 1
+	$(RELEASE)/plimsoll-lab soak --seeds $(SOAK_SEEDS) --days 0.002 --level requests
 
 # The figures of docs/benchmarks.md; each prints what it measured.
 bench-solver: deps ## the solver against CBC

@@ -5,6 +5,7 @@
 
 mod daemon;
 pub mod defaults;
+pub mod shared;
 mod types;
 
 #[cfg(test)]

@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use plimsoll_control::ServiceView;
 use plimsoll_sink::{FoundPool, Sink};
 
-use super::examine_service;
 use super::finding::{Finding, Findings};
 use super::running::Running;
+use super::{examine_service, share};
 use crate::config::Service;
 use crate::run::looker::{backends, service_name};
 
@@ -30,12 +30,15 @@ pub async fn examine(sink: &Sink, only: &[String], listen: SocketAddr) -> Findin
     findings.add(api(&running, listen));
     let helped = reach(&place, &pools, only, &mut findings);
     let mut taken = BTreeSet::new();
+    let mut services = Vec::new();
     for pool in helped {
         let name = service_name(&pool.name, &mut taken);
         let told = running.service(&name).filter(|view| is_of(view, pool));
-        let service = Service::auto(name, sink.with_pool(&pool.name), &place);
-        findings.append(examine_service(&service, told).await);
+        let mut service = Service::auto(name, sink.with_pool(&pool.name), &place);
+        findings.append(examine_service(&mut service, told).await);
+        services.push(service);
     }
+    share(&services, &mut findings);
     findings
 }
 

@@ -20,7 +20,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::config::{self, Config, Sections, Service, defaults};
+use crate::config::{self, Config, Sections, Service, defaults, shared};
 use crate::daemons::refused;
 use crate::place::{OnlyArgs, PlaceArgs};
 use crate::run;
@@ -128,24 +128,39 @@ async fn examine(config: &Config, path: &Path) -> Findings {
     machine::examine(config, &running, &mut findings).await;
     // All services at once: a balancer that hangs costs its time-out only once.
     let mut looks = tokio::task::JoinSet::new();
-    for (i, service) in config.services.iter().cloned().enumerate() {
+    for (i, mut service) in config.services.iter().cloned().enumerate() {
         let told = running.service(&service.name);
-        looks.spawn(async move { (i, examine_service(&service, told).await) });
+        looks.spawn(async move {
+            let found = examine_service(&mut service, told).await;
+            (i, service, found)
+        });
     }
     let mut all = looks.join_all().await;
-    all.sort_by_key(|(i, _)| *i);
-    all.into_iter().for_each(|(_, found)| findings.append(found));
+    all.sort_by_key(|(i, ..)| *i);
+    let mut services = Vec::new();
+    for (_, service, found) in all {
+        services.push(service);
+        findings.append(found);
+    }
+    share(&services, &mut findings);
     findings
 }
 
-async fn examine_service(service: &Service, told: Option<ServiceView>) -> Findings {
+/// Which of them share servers.
+fn share(services: &[Service], findings: &mut Findings) {
+    for one in shared::shared(services) {
+        findings.add(Finding::warning("services", one.to_string(), shared::ADVICE));
+    }
+}
+
+/// Looks at one; where its servers are asked of the balancer, it has them afterwards.
+async fn examine_service(service: &mut Service, told: Option<ServiceView>) -> Findings {
     let mut findings = Findings::default();
-    let mut service = service.clone();
     let left_alone = match service.auto {
-        true => Some(found::servers(&mut service, &mut findings).await),
+        true => Some(found::servers(service, &mut findings).await),
         false => None,
     };
-    let service = &service;
+    let service = &*service;
     let setup =
         match run::translate::service(service, &run::translate::numbered(service), true, None) {
             Ok(setup) => setup,

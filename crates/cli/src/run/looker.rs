@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
+use crate::config::shared::{Shared, shared};
 use crate::config::{Api, Backend, Config, Service, Store};
 
 /// How often a balancer is asked what it has …
@@ -182,6 +183,8 @@ pub struct Explorer {
     said: BTreeMap<String, String>,
     /// What was last said of services whose first balancer did not tell which servers there are.
     stood_in: BTreeMap<String, String>,
+    /// Which services share servers.
+    shared: Vec<Shared>,
     /// How many servers there are.
     servers: u32,
 }
@@ -231,13 +234,23 @@ impl Explorer {
     /// As [`Looker::start`]. A balancer of a file that does not answer is no error: its services keep the servers
     /// that they had, and say themselves what is wrong.
     pub async fn expand(&mut self, base: &Base) -> Result<Config, String> {
-        match base {
-            Base::File(config) => Ok(self.fill(config.clone()).await),
+        let config = match base {
+            Base::File(config) => self.fill(config.clone()).await,
             Base::Balancer(all) => {
                 let services = self.everything(all).await?;
-                Ok(Config { services, store: all.store.clone(), api: all.api.clone() })
+                Config { services, store: all.store.clone(), api: all.api.clone() }
             }
+        };
+        self.say_shared(shared(&config.services));
+        Ok(config)
+    }
+
+    /// Says which services share servers, when it is news.
+    fn say_shared(&mut self, all: Vec<Shared>) {
+        for news in all.iter().filter(|one| !self.shared.contains(one)) {
+            tracing::warn!("{news}");
         }
+        self.shared = all;
     }
 
     async fn fill(&mut self, mut config: Config) -> Config {

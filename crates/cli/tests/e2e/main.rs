@@ -1,6 +1,7 @@
 //! The binary, end to end: a real HAProxy, emulated backends over real HTTP, and `plimsoll` as users
 //! run it. Nothing here measures time; waits are bounded generously.
 
+mod access_logs;
 mod asking;
 mod bad_input;
 mod bad_starts;

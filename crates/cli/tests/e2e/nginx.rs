@@ -8,23 +8,13 @@ use std::time::Duration;
 use plimsoll_testbed::load::{LoadSpec, Target, start};
 use plimsoll_testbed::{Testbed, TestbedSpec};
 
+use crate::rig::guide::{START_TO_FINISH, block, with_servers};
 use crate::rig::{Daemon, arg, emulated, err, free_address, out, plimsoll, until, until_within};
 
 const GUIDE: &str = include_str!("../../../../docs/nginx.md");
 const PROGRAM: &str = "/usr/sbin/nginx";
 const MODULES: &str = "/usr/lib/nginx/modules";
 
-/// The first block of this language after these words in the guide, without its indentation.
-fn block(after: &str, language: &str) -> String {
-    let (_, rest) = GUIDE.split_once(after).expect("these words");
-    let (_, rest) = rest.split_once(&format!("```{language}\n")).expect("a block");
-    let (text, _) = rest.split_once("```").expect("its end");
-    let all = || text.lines().filter(|line| !line.trim().is_empty());
-    let indented = all().map(|line| line.len() - line.trim_start().len()).min().unwrap_or(0);
-    all().map(|line| &line[indented..]).collect::<Vec<_>>().join("\n")
-}
-
-const WITH_LUA: &str = "## From start to finish";
 const WITHOUT_LUA: &str = "## Without Lua";
 
 struct Nginx(Child);
@@ -58,15 +48,6 @@ fn run(dir: &Path, modules: &str, http: &str, address: SocketAddr) -> Nginx {
     nginx
 }
 
-/// The example's addresses as those of the emulated servers.
-fn with_servers(mut text: String, bed: &Testbed) -> String {
-    for (example, (_, real)) in ["10.0.0.11:8080", "10.0.0.12:8080"].iter().zip(bed.addresses()) {
-        assert!(text.contains(example), "{text}");
-        text = text.replace(example, &real.to_string());
-    }
-    text
-}
-
 #[test]
 fn the_guide_leads_from_an_nginx_to_learned_weights() {
     let module = PathBuf::from(MODULES).join("ngx_http_lua_module.so");
@@ -82,7 +63,8 @@ fn the_guide_leads_from_an_nginx_to_learned_weights() {
     let socket = dir.path().join("nginx.sock");
     let (address, api) = (free_address(), free_address());
     let file = dir.path().join("plimsoll.yaml");
-    let text = block(WITH_LUA, "yaml").replace("/run/plimsoll/nginx.sock", arg(&socket));
+    let text =
+        block(GUIDE, START_TO_FINISH, "yaml").replace("/run/plimsoll/nginx.sock", arg(&socket));
     let text = with_servers(text, &bed);
     let rest = |state: &str| {
         format!(
@@ -94,7 +76,8 @@ fn the_guide_leads_from_an_nginx_to_learned_weights() {
     let snippet = plimsoll(&["nginx", "snippet", "--config", arg(&file)]);
     assert!(snippet.status.success(), "{}", err(&snippet));
     std::fs::write(dir.path().join("plimsoll.conf"), out(&snippet)).expect("written");
-    let server = block(WITH_LUA, "nginx").replace("listen 80;", &format!("listen {address};"));
+    let server =
+        block(GUIDE, START_TO_FINISH, "nginx").replace("listen 80;", &format!("listen {address};"));
     let modules = format!(
         "load_module {MODULES}/ndk_http_module.so;\nload_module {MODULES}/ngx_http_lua_module.so;\n"
     );
@@ -146,7 +129,7 @@ fn the_guide_without_lua_leads_to_learned_weights() {
         bed.addresses().iter().map(|(_, at)| format!("server {at} weight=100;\n")).collect();
     std::fs::write(&servers, lines).expect("written");
     let server = format!("server {{ listen {address}; location / {{ proxy_pass http://shop; }} }}");
-    let http = format!("{}\n{server}", own(block(WITHOUT_LUA, "nginx")));
+    let http = format!("{}\n{server}", own(block(GUIDE, WITHOUT_LUA, "nginx")));
     let _nginx = run(dir.path(), "", &http, address);
 
     // What is not where Debian has it, and a test that need not wait.
@@ -154,7 +137,7 @@ fn the_guide_without_lua_leads_to_learned_weights() {
         "shop.servers, pid: {at}/pid, command: [ {PROGRAM}, -p, {at}, -c, {at}/nginx.conf ], min_interval: 2s"
     );
     let rest = format!("\nstore: {{ path: {at}/state }}\napi: {{ listen: \"{api}\" }}\n");
-    let text = with_servers(own(block(WITHOUT_LUA, "yaml")), &bed);
+    let text = with_servers(own(block(GUIDE, WITHOUT_LUA, "yaml")), &bed);
     let text = text.replace("shop.servers, min_interval: 2m", &here) + &rest;
     let file = dir.path().join("plimsoll.yaml");
     std::fs::write(&file, &text).expect("written");

@@ -5,18 +5,12 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use crate::rig::guide::{START_TO_FINISH, block, with_servers};
 use crate::rig::{Daemon, Rig, arg, free_address, out, plimsoll, until, until_within};
 
 const GUIDE: &str = include_str!("../../../../docs/prometheus.md");
 const PROGRAM: &str = "/usr/bin/prometheus";
 const LEARNED_WITHIN: Duration = Duration::from_secs(120);
-
-/// The first block of this language in the guide, without its indentation.
-fn block(language: &str) -> String {
-    let (_, rest) = GUIDE.split_once(&format!("```{language}\n")).expect("a block");
-    let (text, _) = rest.split_once("```").expect("its end");
-    text.lines().map(|line| line.strip_prefix("   ").unwrap_or(line)).collect::<Vec<_>>().join("\n")
-}
 
 struct Prometheus(Child);
 
@@ -53,18 +47,17 @@ fn the_guide_leads_from_a_prometheus_to_learned_weights_that_stay_without_it() {
     }
     let mut rig = Rig::new("roundrobin", &[1.0, 4.0]);
     let (exporter, address) = (free_address(), free_address());
-    rig.haproxy.extend(&block("haproxy").replace("127.0.0.1:8405", &exporter.to_string()));
-    let scrapes = block("prometheus").replace("127.0.0.1:8405", &exporter.to_string());
+    rig.haproxy.extend(
+        &block(GUIDE, START_TO_FINISH, "haproxy").replace("127.0.0.1:8405", &exporter.to_string()),
+    );
+    let scrapes = block(GUIDE, START_TO_FINISH, "prometheus")
+        .replace("127.0.0.1:8405", &exporter.to_string());
     let prometheus = start(rig.dir.path(), &scrapes, address);
 
-    let mut text = block("yaml")
+    let text = block(GUIDE, START_TO_FINISH, "yaml")
         .replace("/run/haproxy/admin.sock", arg(&rig.haproxy.socket("admin")))
         .replace("127.0.0.1:9090", &address.to_string());
-    for (example, (_, real)) in ["10.0.0.11:8080", "10.0.0.12:8080"].iter().zip(rig.bed.addresses())
-    {
-        assert!(text.contains(example), "{text}");
-        text = text.replace(example, &real.to_string());
-    }
+    let mut text = with_servers(text, &rig.bed);
     text.push_str(&format!(
         "\nstore: {{ path: {} }}\napi: {{ listen: \"{}\" }}\n",
         rig.path("state").display(),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use plimsoll_testbed::load::{LoadSpec, Target, start};
 use plimsoll_testbed::{Testbed, TestbedSpec};
 
+use crate::rig::guide::{block, with_servers};
 use crate::rig::{Daemon, arg, emulated, free_address, out, plimsoll, until};
 
 const GUIDE: &str = include_str!("../../../../docs/proxy.md");
@@ -43,18 +44,12 @@ fn the_guide_leads_from_a_proxy_to_learned_weights_with_and_without_a_file() {
     let dir = tempfile::tempdir().expect("a directory");
     let (address, api) = (free_address(), free_address());
     let socket = dir.path().join("proxy.sock");
-    let (_, rest) = GUIDE.split_once("## Weights from a controller").expect("the section");
-    let (_, rest) = rest.split_once("```yaml\n").expect("an example");
-    let (example, _) = rest.split_once("```").expect("its end");
-    let mut text = example
+    let text = block(GUIDE, "## Weights from a controller", "yaml")
         .replace("/run/plimsoll/proxy.sock", arg(&socket))
         .replace("127.0.0.1:8080", &address.to_string());
-    for (example, (_, real)) in ["10.0.0.11:8080", "10.0.0.12:8080"].iter().zip(bed.addresses()) {
-        assert!(text.contains(example), "{text}");
-        text = text.replace(example, &real.to_string());
-    }
+    let mut text = with_servers(text, &bed);
     let state = dir.path().join("state");
-    text += &format!("store: {{ path: {} }}\napi: {{ listen: \"{api}\" }}\n", state.display());
+    text += &format!("\nstore: {{ path: {} }}\napi: {{ listen: \"{api}\" }}\n", state.display());
     let file = dir.path().join("plimsoll.yaml");
     std::fs::write(&file, text).expect("written");
 

@@ -1,8 +1,14 @@
-//! Two HAProxys before one pool, asked for its servers: one that is gone, and servers that come and go.
+//! docs/several-balancers.md on two real HAProxys before one pool: one that is gone, and servers that come and go.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use crate::rig::{Daemon, Haproxy, Rig, until};
+use plimsoll_testbed::load::{LoadHandle, LoadSpec, Target, start};
+
+use crate::rig::guide::{START_TO_FINISH, block};
+use crate::rig::{Daemon, Haproxy, Rig, arg, out, plimsoll, until, until_within};
+
+const GUIDE: &str = include_str!("../../../../docs/several-balancers.md");
 
 fn names(daemon: &Daemon) -> BTreeSet<String> {
     let weights = daemon.weights();
@@ -23,20 +29,21 @@ fn errors(daemon: &Daemon) -> f64 {
     count.unwrap_or_else(|| panic!("no count of errors in {text}"))
 }
 
-/// A rig, a second HAProxy before its servers, and a configuration that asks both.
+/// A second HAProxy before the rig's servers, and the page's configuration, which asks both.
 fn pair(rig: &Rig) -> (Haproxy, std::path::PathBuf) {
     let dir = rig.path("second");
     std::fs::create_dir(&dir).expect("a directory");
     let second = Haproxy::start(&dir, "roundrobin", rig.bed.addresses());
     let file = rig.path("auto.yaml");
-    let sink = |socket: &std::path::Path| {
-        format!("{{ haproxy: {{ socket: {}, backend: shop }} }}", socket.display())
-    };
-    let text = format!(
-        "services:\n  - name: shop\n    backends: auto\n    sinks: [ {}, {} ]\nstore: {{ path: {} }}\napi: {{ listen: \
-         \"{}\" }}\n",
-        sink(&rig.haproxy.socket("admin")),
-        sink(&second.socket("admin")),
+    let mut text = block(GUIDE, START_TO_FINISH, "yaml");
+    for (example, haproxy) in
+        [("/run/haproxy-a/admin.sock", &rig.haproxy), ("/run/haproxy-b/admin.sock", &second)]
+    {
+        assert!(text.contains(example), "{text}");
+        text = text.replace(example, arg(&haproxy.socket("admin")));
+    }
+    text += &format!(
+        "\nstore: {{ path: {} }}\napi: {{ listen: \"{}\" }}\n",
         rig.path("state").display(),
         rig.api
     );
@@ -44,8 +51,31 @@ fn pair(rig: &Rig) -> (Haproxy, std::path::PathBuf) {
     (second, file)
 }
 
+fn clients_of(haproxy: &Haproxy, rate_rps: f64) -> LoadHandle {
+    let target = Target::resolve(&format!("http://{}/work", haproxy.address)).expect("a URL");
+    start(LoadSpec::poisson(target, rate_rps, Duration::from_secs(600))).expect("clients")
+}
+
 fn set(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+#[test]
+fn the_guide_leads_to_the_same_learned_weights_in_both() {
+    let rig = Rig::new("roundrobin", &[1.0, 4.0]);
+    let (second, file) = pair(&rig);
+    let doctor = plimsoll(&["doctor", "--config", arg(&file)]);
+    assert!(doctor.status.success(), "{}", out(&doctor));
+    let note = "2 balancers before one pool: each splits its requests by the same weights";
+    assert!(out(&doctor).contains(note), "{}", out(&doctor));
+    let _clients = [&rig.haproxy, &second].map(|haproxy| clients_of(haproxy, 150.0));
+    let mut daemon = Daemon::spawn(&file, rig.api, &rig.path("log"), &[]);
+    daemon.wait_until_it_answers();
+    let weights = |haproxy: &Haproxy| ["s1", "s2"].map(|name| haproxy.weight(name));
+    until_within(Duration::from_secs(60), "the faster one to have more in both", || {
+        let [slow, fast] = weights(&rig.haproxy);
+        slow > 0 && fast > 2 * slow && weights(&second) == [slow, fast]
+    });
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use plimsoll_testbed::Mode;
 
-use crate::rig::{Daemon, Rig, free_address, until};
+use crate::rig::{Daemon, Rig, arg, free_address, out, plimsoll, until};
 
 /// A service: its name, its HAProxy's socket and backend, and its servers.
 type Service = (String, String, String, Vec<&'static str>);
@@ -101,6 +101,10 @@ fn fourteen_services_do_not_exhaust_the_ten_connections_of_haproxys_socket() {
     assert_eq!(pools.connections(), 1);
     pools.s2_fails_everywhere(14);
     assert_eq!(pools.connections(), 1, "plans take no connection of their own");
+    let shared = "shop0, shop1, shop10 and 11 more share 2 servers";
+    assert_eq!(daemon.log().matches(shared).count(), 1, "{}", daemon.log());
+    let report = out(&plimsoll(&["doctor", "--config", arg(&pools.rig.path("plimsoll.yaml"))]));
+    assert!(report.contains(shared) && report.contains("one service with `sinks`"), "{report}");
 }
 
 #[test]

@@ -9,6 +9,8 @@ use plimsoll_testbed::{BackendSpec, Change, Mode, Service, Testbed, TestbedSpec}
 
 use crate::place::{Place, Process, binary, each, until};
 
+const GUIDE: &str = include_str!("../../../../docs/l4.md");
+
 /// Connections, each with one request, in a second: more than s3 could bear a third of.
 const RATE: f64 = 130.0;
 /// s1 and s2 bear 200 a second each, s3 25.
@@ -23,7 +25,7 @@ impl Scene {
     fn new(policy: &str) -> Option<Self> {
         let place = Place::new(&SiteSpec::new(SPEEDS.len()))?;
         place.write("l4.yaml", &place.l4(policy, |_| String::new(), ""));
-        let servers = (0..SPEEDS.len()).map(|index| serve(&place, index)).collect();
+        let servers = (0..SPEEDS.len()).map(|index| serve(&place, index, SPEEDS[index])).collect();
         let backends: String = (0..SPEEDS.len())
             .map(|i| {
                 let address = SocketAddr::new(place.site.address_of(i), 80);
@@ -38,6 +40,48 @@ impl Scene {
             place.path("state").display()
         );
         place.write("plimsoll.yaml", &text);
+        Some(Scene { place, servers })
+    }
+
+    /// The two files of docs/l4.md, for a fast and a slow server.
+    fn of_the_guide() -> Option<Self> {
+        let place = Place::new(&SiteSpec::new(2))?;
+        let (_, section) = GUIDE.split_once("\n## Weights from a controller\n").expect("a section");
+        let mut examples = section.split("```yaml\n").skip(1);
+        let mut own = |wanted: &[(&str, String)]| {
+            let (example, _) = examples.next()?.split_once("```")?;
+            let mut text = example.to_owned();
+            for (theirs, ours) in wanted {
+                assert!(text.contains(theirs), "{theirs} in {text}");
+                text = text.replace(theirs, ours);
+            }
+            Some(text)
+        };
+        let [first, second] = [("10.0.2.2", 0), ("10.0.2.3", 1)]
+            .map(|(example, i)| (example, place.site.address_of(i).to_string()));
+        let socket = ("/run/plimsoll/l4.sock", place.socket().display().to_string());
+        let key = place.path("l4.key");
+        let pins = place.site.net.pins().join("l4");
+        let ours = format!(
+            "l4:\n  pin_dir: {}\n  cookie: {{ key_file: {} }}\n",
+            pins.display(),
+            key.display()
+        );
+        let l4 = own(&[
+            ("eth0", place.site.balancer_interfaces().join(" }, { name: ")),
+            ("10.0.9.9:80", place.site.vip.to_string()),
+            ("l4:\n", ours),
+            first.clone(),
+            second.clone(),
+            socket.clone(),
+        ]);
+        place.write("l4.yaml", &l4.expect("the balancer's"));
+        let daemon = own(&[first, second, socket]);
+        let state = place.path("state");
+        let rest = format!("store: {{ path: {} }}\n", state.display());
+        place.write("plimsoll.yaml", &(daemon.expect("the controller's") + &rest));
+        let servers = [1.0, 0.125].iter().enumerate().map(|(i, speed)| serve(&place, i, *speed));
+        let servers = servers.collect();
         Some(Scene { place, servers })
     }
 
@@ -75,11 +119,10 @@ impl Scene {
 }
 
 /// An emulated server, of one core that takes 5 ms for a request at speed 1.
-fn serve(place: &Place, index: usize) -> Testbed {
+fn serve(place: &Place, index: usize, speed: f64) -> Testbed {
     let name = &place.site.servers[index];
     let service = Service::exponential(Duration::from_millis(5));
     let listen = "0.0.0.0:80".parse().expect("an address");
-    let speed = SPEEDS[index];
     let backend = BackendSpec { listen, speed, ..BackendSpec::new(name.clone(), service) };
     let spec = TestbedSpec { admin: None, backends: vec![backend] };
     place.site.net.inside(name, || Testbed::start(spec)).expect("entered").expect("a server")
@@ -143,6 +186,18 @@ fn new_connections_follow_what_was_learned_and_outlive_everybody() {
         by_controller(&scene) && w[2] * 2 < w[0].min(w[1])
     });
     drop(clients);
+}
+
+#[test]
+fn the_guide_leads_to_learned_weights() {
+    let Some(scene) = Scene::of_the_guide() else { return };
+    let _balancer = scene.place.balance();
+    let _controller = scene.steer();
+    let _clients = scene.clients();
+    until("weights to follow the speeds", || {
+        let w = scene.weights();
+        by_controller(&scene) && w[1] * 3 < w[0]
+    });
 }
 
 #[test]

@@ -179,7 +179,8 @@ impl ChipLedger {
     }
 
     /// Two distinct eligible backends among those allowed, drawn by weight, and of these the one with
-    /// the lesser load (the second when equal, as in the paper). With none eligible the fall-back.
+    /// the lesser load; when equal the first, so that weights hold among idle ones (the paper takes the second, which for
+    /// its equal weights is the same in law). With none eligible the fall-back.
     /// `None` when none is allowed at all, or by [`WhenNone::FailFast`].
     pub fn pick(
         &mut self,
@@ -194,9 +195,8 @@ impl ChipLedger {
         };
         let other = self.draw(rng, &|backend| backend != one && allowed(backend));
         let backend = match other {
-            Some(other) if load(one) < load(other) => one,
-            Some(other) => other,
-            None => one,
+            Some(other) if load(other) < load(one) => other,
+            _ => one,
         };
         if self.accounts[backend].chips == 0 {
             self.counts.probes += 1;

@@ -1,6 +1,7 @@
 //! What every test stands on.
 
 mod daemon;
+pub mod guide;
 mod haproxy;
 pub mod process;
 pub mod relay;

@@ -133,6 +133,23 @@ mod tests {
     }
 
     #[test]
+    fn idle_backends_are_picked_in_proportion_to_their_weights() {
+        const PICKS: usize = 4_000;
+        let mut bloc = Bloc::new(&[1, 3], &Settings::default()).unwrap();
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+        let (mut now, mut heavy) = (Nanos::ZERO, 0);
+        for _ in 0..PICKS {
+            now = now + MS;
+            let i = bloc.pick(&Request::default(), now, &mut rng).unwrap();
+            heavy += i;
+            bloc.on_start(i, now);
+            bloc.on_finish(i, &Finish::success(Duration::ZERO), now);
+        }
+        let share = heavy as f64 / PICKS as f64;
+        assert!((share - 0.75).abs() < 0.03, "{share}");
+    }
+
+    #[test]
     fn fewer_in_flight_wins() {
         let mut bloc = Bloc::new(&[1, 1], &Settings::default()).unwrap();
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
