@@ -43,7 +43,7 @@ pub struct WaitOptions {
 
 impl Default for WaitOptions {
     fn default() -> Self {
-        WaitOptions { timeout_ms: 5_000, max_requests: 1_024 }
+        WaitOptions { timeout_ms: 10_000, max_requests: 1_024 }
     }
 }
 

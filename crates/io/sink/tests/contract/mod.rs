@@ -47,6 +47,7 @@ fn held(bed: &impl Bed) -> [u32; 3] {
 pub async fn holds(bed: &mut impl Bed) {
     let mut sink = bed.sink(&ALL);
     reads_back(bed, &mut sink).await;
+    keeps_its_interval(bed, &mut sink).await;
     sees_foreign_changes(bed, &mut sink).await;
     refuses_before_it_sends(bed, &mut sink).await;
     steers_a_part(bed).await;
@@ -58,7 +59,6 @@ async fn reads_back(bed: &impl Bed, sink: &mut (impl WeightSink + ReportSource))
     let limits = sink.limits();
     let (least, most) = (*limits.range.start(), *limits.range.end());
     assert!(least == 0 && most >= 100, "shares of a percent must be possible: {limits:?}");
-    assert!(!limits.min_interval.is_zero(), "a caller that runs wild is held back");
     let report = sink.read().await.expect("read");
     assert_eq!(report.servers.iter().map(|s| s.weight).collect::<Vec<_>>(), [10, 20, 30]);
     assert_eq!(sink.read().await.expect("read").generation, report.generation);
@@ -73,6 +73,30 @@ async fn reads_back(bed: &impl Bed, sink: &mut (impl WeightSink + ReportSource))
     let read = sink.read().await.expect("read");
     assert_eq!(read.servers.iter().map(|s| s.weight).collect::<Vec<_>>(), [most, 20, 0]);
     assert_eq!(read.generation, report.generation, "weights are no new life");
+}
+
+/// At its own least interval every plan is carried out. One that comes sooner is, too, or is refused whole.
+async fn keeps_its_interval(bed: &impl Bed, sink: &mut impl WeightSink) {
+    let limits = sink.limits();
+    assert!(!limits.min_interval.is_zero(), "a caller that runs wild is held back");
+    let most = *limits.range.end();
+    for weight in 1..=3 {
+        tokio::time::sleep(limits.min_interval).await;
+        let in_time = [weight, 20, 0];
+        sink.apply(&plan(&in_time)).await.expect("as often as it says");
+        assert_eq!(held(bed), in_time);
+        let sooner = [most, 20, 0];
+        let expected = match sink.apply(&plan(&sooner)).await {
+            Ok(_) => sooner,
+            Err(error) => {
+                assert!(error.to_string().contains("the next may be in"), "{error}");
+                in_time
+            }
+        };
+        assert_eq!(held(bed), expected);
+    }
+    tokio::time::sleep(limits.min_interval).await;
+    sink.apply(&plan(&[most, 20, 0])).await.expect("as often as it says");
 }
 
 async fn sees_foreign_changes(bed: &impl Bed, sink: &mut (impl WeightSink + ReportSource)) {

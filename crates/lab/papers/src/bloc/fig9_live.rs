@@ -213,7 +213,7 @@ fn notes() -> Vec<String> {
          All cases run at once, each with proxies and backends of its own.",
         "100 users as `hey -c 100 -disable-keepalive`: each sends its next request, on a new connection, when the last \
          was answered or refused. BLOC: capacity 10, up to 9 tries after a refusal. Defaults: `expected_delay`, adaptive \
-         capacity; waiting: what was refused waits at its frontend, up to 5 s. A request that failed was refused by all \
+         capacity; waiting: what was refused waits at its frontend, up to 10 s. A request that failed was refused by all \
          that it was sent to.",
     ]
     .map(str::to_owned)
