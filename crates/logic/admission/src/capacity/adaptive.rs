@@ -160,7 +160,7 @@ impl Adaptive {
         if !self.in_trial() {
             self.allowance.complete(self.cores);
         }
-        if let Some(high) = self.trials.complete(knee.variation()) {
+        if let Some(high) = self.trials.complete(knee.variation(), knee.spread()) {
             self.reviews_since_trial = 0;
             let verdict = self.verdict(knee);
             if verdict.rises {
@@ -248,7 +248,7 @@ impl Adaptive {
     /// What trials allow, and of that what latency and overtaking say: trials hold for shared processors too.
     fn verdict(&self, knee: &Knee) -> Verdict {
         let trials = self.trials.misfits();
-        let turns = self.overtaking.misfits(knee.variation());
+        let turns = self.overtaking.misfits(knee.variation(), knee.reach());
         let seen = |k: usize| knee.misfits().at(k) + turns[k];
         let allowed = |k: &usize| trials.at(*k) <= PLAUSIBLE;
         let least = (0..CANDIDATES).filter(allowed).map(seen);

@@ -35,6 +35,14 @@ const FRESH: f64 = 0.5;
 /// And of its variation: long requests are rare, and blocks without any say little.
 const VARIATION_FRESH: f64 = 0.05;
 
+/// The part of requests that take no longer than the low quantile …
+const LOW: f64 = 0.05;
+/// … and how far one request moves it, in mean service times.
+const LOW_STEP: f64 = 0.02;
+
+/// What one request counts in the mean of what requests took.
+const TIMES_FRESH: f64 = 0.002;
+
 /// Sums over the requests that found about as many others; `j` is their number, the request included.
 #[derive(Clone, Copy, Debug, Default)]
 struct Level {
@@ -75,6 +83,11 @@ pub struct Knee {
     delay: Option<Delay>,
     /// Squared coefficient of variation of service times, smoothed.
     variation: f64,
+    /// Of [`LOW`] of the requests, how long they take at most, in mean service times.
+    low: f64,
+    /// Means of what requests took, in what was expected of them, and of its square.
+    mean: f64,
+    square: f64,
 }
 
 impl Default for Knee {
@@ -95,6 +108,9 @@ impl Knee {
             service_s: [0.0; CANDIDATES],
             delay: None,
             variation: 1.0,
+            low: 0.0,
+            mean: 1.0,
+            square: 2.0,
         }
     }
 
@@ -110,6 +126,13 @@ impl Knee {
         self.squares += seconds * seconds;
         self.requests += 1;
         self.most_found = self.most_found.max(found);
+        if let Some(delay) = self.delay {
+            let times = took.as_secs_f64() / delay.expected(found).as_secs_f64();
+            self.low += LOW_STEP * (LOW - f64::from(u8::from(times < self.low)));
+            self.low = self.low.clamp(0.0, 1.0);
+            self.mean += TIMES_FRESH * (times - self.mean);
+            self.square += TIMES_FRESH * (times * times - self.square);
+        }
         if self.requests >= BLOCK.max(self.most_found.saturating_mul(STAYS)) {
             self.close();
         }
@@ -149,6 +172,18 @@ impl Knee {
     /// added to its own, so variance is taken to grow as latency does.
     pub(crate) fn variation(&self) -> f64 {
         self.variation
+    }
+
+    /// The part of the requests in service that a short one may leave behind, in the mean: 1 for exponential service times,
+    /// of which some are next to nothing, and `1 − least ÷ mean` where each takes at least some time.
+    pub(crate) fn reach(&self) -> f64 {
+        1.0 - self.low
+    }
+
+    /// Squared coefficient of variation of what requests took, over what was expected of them: that of service times where
+    /// each has a core, or all share them; less where they wait in turn.
+    pub(crate) fn spread(&self) -> f64 {
+        self.square / (self.mean * self.mean) - 1.0
     }
 
     pub(crate) fn misfits(&self) -> &Misfits {

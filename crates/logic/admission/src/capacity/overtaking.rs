@@ -3,10 +3,12 @@
 //!
 //! A request's *place* is 1 + the number of those in flight that were admitted before it. When one of `n` is done,
 //! each of the `min(n, c)` that are worked on is as likely to be it, so its place is at most `r` with probability
-//! `r / min(n, c)`; where all share the processors, with `r / n`, which is less. If the greatest place of late is
+//! `r / min(n, c)`; where all share the processors, with `r / n`, which is less. That is so where some requests take
+//! next to no time. Where each takes some, even the shortest leaves behind only the part `f` of those that are worked on
+//! (the [reach](super::Knee::reach)): its place is at most `m = 1 + f·(min(n, c) − 1)`. If the greatest place of late is
 //! `r`, more cores than these are contradicted by twice the logarithm,
 //!
-//! `misfit(c) = 2·w·Σ ln(min(n, c) / r)`, over completions with `n > r`, `w =` [`WORTH`],
+//! `misfit(c) = 2·w·Σ ln(m / r)`, over completions with `m > r`, `w =` [`WORTH`],
 //!
 //! and fewer are not: sharing processors, few cores too let requests overtake. That tells within tens of requests
 //! what latency ([`Knee`](super::Knee)) tells within thousands where few requests take most of the time; and the
@@ -88,8 +90,8 @@ impl Overtaking {
         }
     }
 
-    /// What each candidate is contradicted by, services having this squared variation.
-    pub(super) fn misfits(&self, variation: f64) -> [f64; CANDIDATES] {
+    /// What each candidate is contradicted by, services having this squared variation and this reach.
+    pub(super) fn misfits(&self, variation: f64, reach: f64) -> [f64; CANDIDATES] {
         let mut misfits = [0.0; CANDIDATES];
         let lately = |&last: &u64| last > 0 && self.completions - last < LATELY;
         let Some(seen) = self.last_in.iter().rposition(lately) else { return misfits };
@@ -98,16 +100,20 @@ impl Overtaking {
         }
         // From one candidate to the next the logarithm grows for those that had as many in flight; the greatest
         // place may be any up to the first of them.
-        let mut having: f64 = self.in_flight[seen + 1..].iter().sum();
+        let place = |cores: f64| 1.0 + reach * (cores - 1.0);
+        let first = (seen + 1..CANDIDATES).find(|&k| place(cores(k)) > cores(seen));
+        let Some(first) = first else { return misfits };
+        let mut having: f64 = self.in_flight[first..].iter().sum();
         let (mut misfit, mut below) = (0.0, f64::INFINITY);
-        for (k, contradicted) in misfits.iter_mut().enumerate().skip(seen + 1) {
+        for (k, contradicted) in misfits.iter_mut().enumerate().skip(first) {
+            let most = place(cores(k));
             // What is subtracted one by one may leave a rest of rounding.
             if having > EQUAL {
-                misfit += 2.0 * WORTH * having * (cores(k) / below.min(cores(k) - 1.0)).ln();
+                misfit += 2.0 * WORTH * having * (most / below.min(place(cores(k) - 1.0))).ln();
             }
             *contradicted = f64::min(misfit, MOST);
             having -= self.in_flight[k];
-            below = cores(k);
+            below = most;
         }
         misfits
     }
@@ -173,7 +179,7 @@ mod tests {
     #[test]
     fn more_cores_than_requests_overtake_are_contradicted_and_fewer_are_not() {
         for cores in [1, 2, 4, 8] {
-            let misfits = busy(cores, 100).misfits(1.0);
+            let misfits = busy(cores, 100).misfits(1.0, 1.0);
             let at = position(cores);
             assert!(misfits[..=at].iter().all(|&misfit| misfit == 0.0), "{cores}");
             assert!(misfits[at + 1..].iter().all(|&misfit| misfit >= 6.0), "{cores}: {misfits:?}");
@@ -181,18 +187,26 @@ mod tests {
     }
 
     #[test]
+    fn where_even_the_shortest_takes_some_time_more_cores_agree_with_a_place() {
+        let misfits = busy(5, 1_000).misfits(1.0, 0.5);
+        assert!(misfits[..=position(8)].iter().all(|&misfit| misfit == 0.0), "{misfits:?}");
+        assert!(misfits[position(10)..].iter().all(|&misfit| misfit >= 6.0), "{misfits:?}");
+        assert_eq!(busy(1, 1_000).misfits(1.0, 0.0), [0.0; CANDIDATES], "nobody overtakes anybody");
+    }
+
+    #[test]
     fn where_anybody_may_be_next_or_all_take_as_long_it_says_nothing() {
-        assert_eq!(busy(10, 1_000).misfits(1.0), [0.0; CANDIDATES], "shared processors");
-        assert_eq!(busy(1, 1_000).misfits(0.1), [0.0; CANDIDATES], "all as long");
+        assert_eq!(busy(10, 1_000).misfits(1.0, 1.0), [0.0; CANDIDATES], "shared processors");
+        assert_eq!(busy(1, 1_000).misfits(0.1, 1.0), [0.0; CANDIDATES], "all as long");
     }
 
     #[test]
     fn cores_that_go_are_noticed_after_a_thousand_and_those_that_come_at_once() {
         let mut overtaking = busy(8, 1_000);
         (0..1_500).for_each(|_| overtaking.observe(10, 1));
-        assert_eq!(overtaking.misfits(1.0)[1], MOST);
+        assert_eq!(overtaking.misfits(1.0, 1.0)[1], MOST);
         overtaking.observe(10, 4);
-        let misfits = overtaking.misfits(1.0);
+        let misfits = overtaking.misfits(1.0, 1.0);
         assert_eq!((misfits[position(4)], misfits[position(8)]), (0.0, MOST));
     }
 }

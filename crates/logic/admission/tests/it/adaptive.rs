@@ -17,7 +17,7 @@ fn average() -> Admission {
 fn what_finds_room_elsewhere_leaves_the_cores_and_little_more() {
     for discipline in [Discipline::FirstComeFirstServed, Discipline::ProcessorSharing] {
         for service in [Service::Fixed, Service::Exponential] {
-            for cores in [1, 4, 16] {
+            for cores in [1, 4, 16, 32] {
                 let mut backend = Backend::new(cores, 1.3, 5);
                 backend.tries_left = 1;
                 (backend.discipline, backend.service) = (discipline, service);
@@ -32,6 +32,32 @@ fn what_finds_room_elsewhere_leaves_the_cores_and_little_more() {
                 assert!(per_core < most, "a queue: {what}");
                 assert!(busy > if cores == 1 { 0.55 } else { 0.7 }, "idle cores: {what}");
             }
+        }
+    }
+}
+
+/// Short requests that take some time leave the long ones behind, and no short ones: where the greatest place seen was taken for
+/// the cores, 32 of them were taken for a dozen and stood idle for a third of the time; and requests that share 32 cores,
+/// of which the short ones end first when the limit rises, seemed to have no bound.
+#[test]
+fn few_long_requests_among_many_short_ones_hide_no_cores_and_invent_none() {
+    for discipline in [Discipline::FirstComeFirstServed, Discipline::ProcessorSharing] {
+        for cores in [16, 32] {
+            let mut outcomes: Vec<(f64, f64)> = (0..5)
+                .map(|seed| {
+                    let mut backend = Backend::new(cores, 1.3, seed);
+                    backend.tries_left = 1;
+                    (backend.discipline, backend.service) = (discipline, Service::Bimodal);
+                    let mut admission = adaptive();
+                    backend.run(&mut admission, 400.0);
+                    let after = backend.run(&mut admission, 200.0);
+                    let per_core = after.limit / f64::from(cores);
+                    (after.goodput_rps() / backend.capacity_rps(), per_core)
+                })
+                .collect();
+            outcomes.sort_by(|a, b| a.0.total_cmp(&b.0));
+            let (busy, per_core) = outcomes[2];
+            assert!(busy > 0.85 && per_core < 2.5, "{discipline:?} {cores}: {outcomes:?}");
         }
     }
 }
@@ -102,12 +128,16 @@ fn cores_that_go_and_come_are_noticed() {
 
 #[test]
 fn an_application_without_a_knee_is_let_be() {
-    // Two hundred at once, each on its own: as an application that only waits for others.
-    let mut backend = Backend::new(1_000, 0.2, 17);
-    let mut admission = adaptive();
-    backend.run(&mut admission, 60.0);
-    let after = backend.run(&mut admission, 60.0);
-    assert!(after.refused_share() < 0.005, "{after:?}");
+    // Two hundred at once, each on its own: as an application that only waits for others. What is refused is what trials cost.
+    let refused = (1..=5).map(|seed| {
+        let mut backend = Backend::new(1_000, 0.2, seed);
+        let mut admission = adaptive();
+        backend.run(&mut admission, 60.0);
+        backend.run(&mut admission, 60.0).refused_share()
+    });
+    let refused: Vec<f64> = refused.collect();
+    let mean = refused.iter().sum::<f64>() / refused.len() as f64;
+    assert!(mean < 0.04, "{refused:?}");
 }
 
 #[test]

@@ -19,6 +19,8 @@ pub enum Discipline {
 pub enum Service {
     Fixed,
     Exponential,
+    /// One in twenty takes nineteen times as long as the others.
+    Bimodal,
 }
 
 /// The application and its load; what is public may change between runs.
@@ -115,6 +117,8 @@ impl Backend {
             let left_s = match self.service {
                 Service::Fixed => self.service_s,
                 Service::Exponential => self.service_s * self.exponential(),
+                Service::Bimodal if self.rng.next_u32().is_multiple_of(20) => self.service_s * 10.0,
+                Service::Bimodal => self.service_s * 10.0 / 19.0,
             };
             self.jobs.push(Job { left_s, born: self.now, permit });
             outcome.most_in_flight = outcome.most_in_flight.max(in_flight + 1);
