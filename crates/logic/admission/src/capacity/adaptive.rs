@@ -160,7 +160,7 @@ impl Adaptive {
         if !self.in_trial() {
             self.allowance.complete(self.cores);
         }
-        if let Some(high) = self.trials.complete(knee.variation(), knee.spread()) {
+        if let Some(high) = self.trials.complete(knee.variation()) {
             self.reviews_since_trial = 0;
             let verdict = self.verdict(knee);
             if verdict.rises {

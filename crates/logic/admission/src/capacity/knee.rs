@@ -40,9 +40,6 @@ const LOW: f64 = 0.05;
 /// … and how far one request moves it, in mean service times.
 const LOW_STEP: f64 = 0.02;
 
-/// What one request counts in the mean of what requests took.
-const TIMES_FRESH: f64 = 0.002;
-
 /// Sums over the requests that found about as many others; `j` is their number, the request included.
 #[derive(Clone, Copy, Debug, Default)]
 struct Level {
@@ -85,9 +82,6 @@ pub struct Knee {
     variation: f64,
     /// Of [`LOW`] of the requests, how long they take at most, in mean service times.
     low: f64,
-    /// Means of what requests took, in what was expected of them, and of its square.
-    mean: f64,
-    square: f64,
 }
 
 impl Default for Knee {
@@ -109,8 +103,6 @@ impl Knee {
             delay: None,
             variation: 1.0,
             low: 0.0,
-            mean: 1.0,
-            square: 2.0,
         }
     }
 
@@ -130,8 +122,6 @@ impl Knee {
             let times = took.as_secs_f64() / delay.expected(found).as_secs_f64();
             self.low += LOW_STEP * (LOW - f64::from(u8::from(times < self.low)));
             self.low = self.low.clamp(0.0, 1.0);
-            self.mean += TIMES_FRESH * (times - self.mean);
-            self.square += TIMES_FRESH * (times * times - self.square);
         }
         if self.requests >= BLOCK.max(self.most_found.saturating_mul(STAYS)) {
             self.close();
@@ -178,12 +168,6 @@ impl Knee {
     /// of which some are next to nothing, and `1 − least ÷ mean` where each takes at least some time.
     pub(crate) fn reach(&self) -> f64 {
         1.0 - self.low
-    }
-
-    /// Squared coefficient of variation of what requests took, over what was expected of them: that of service times where
-    /// each has a core, or all share them; less where they wait in turn.
-    pub(crate) fn spread(&self) -> f64 {
-        self.square / (self.mean * self.mean) - 1.0
     }
 
     pub(crate) fn misfits(&self) -> &Misfits {

@@ -5,8 +5,8 @@
 //! each of the `min(n, c)` that are worked on is as likely to be it, so its place is at most `r` with probability
 //! `r / min(n, c)`; where all share the processors, with `r / n`, which is less. That is so where some requests take
 //! next to no time. Where each takes some, even the shortest leaves behind only the part `f` of those that are worked on
-//! (the [reach](super::Knee::reach)): its place is at most `m = 1 + f·(min(n, c) − 1)`. If the greatest place of late is
-//! `r`, more cores than these are contradicted by twice the logarithm,
+//! in the mean (the [reach](super::Knee::reach)), and of many the greatest place is `m`, [`SEEN`] deviations of that beyond
+//! it, `min(n, c)` at most. If the greatest place of late is `r`, more cores than these are contradicted by twice the logarithm,
 //!
 //! `misfit(c) = 2·w·Σ ln(m / r)`, over completions with `m > r`, `w =` [`WORTH`],
 //!
@@ -32,6 +32,8 @@ const KEPT: f64 = 0.95;
 const WORTH: f64 = 0.5;
 /// Most that is said against a candidate.
 const MOST: f64 = 12.0;
+/// Standard deviations by which the greatest place of late exceeds the mean one.
+const SEEN: f64 = 2.0;
 /// Squared coefficient of variation of service times; that of exponential ones is 1.
 const LEAST_VARIATION: f64 = 0.5;
 
@@ -100,7 +102,7 @@ impl Overtaking {
         }
         // From one candidate to the next the logarithm grows for those that had as many in flight; the greatest
         // place may be any up to the first of them.
-        let place = |cores: f64| 1.0 + reach * (cores - 1.0);
+        let place = |cores: f64| greatest_place(cores, reach);
         let first = (seen + 1..CANDIDATES).find(|&k| place(cores(k)) > cores(seen));
         let Some(first) = first else { return misfits };
         let mut having: f64 = self.in_flight[first..].iter().sum();
@@ -124,6 +126,14 @@ impl Overtaking {
         let part = self.inside.get(at / 64).map_or(0, |word| word & ((1 << (at % 64)) - 1));
         whole + part.count_ones()
     }
+}
+
+/// The greatest place to be expected of late among so many in service: the short ones leave `reach` of the others behind in
+/// the mean, sometimes more, never more than all.
+fn greatest_place(in_service: f64, reach: f64) -> f64 {
+    let others = in_service - 1.0;
+    let deviation = (reach * (1.0 - reach) * others).sqrt();
+    (1.0 + reach * others + SEEN * deviation).min(in_service)
 }
 
 #[cfg(test)]
@@ -188,9 +198,10 @@ mod tests {
 
     #[test]
     fn where_even_the_shortest_takes_some_time_more_cores_agree_with_a_place() {
-        let misfits = busy(5, 1_000).misfits(1.0, 0.5);
-        assert!(misfits[..=position(8)].iter().all(|&misfit| misfit == 0.0), "{misfits:?}");
-        assert!(misfits[position(10)..].iter().all(|&misfit| misfit >= 6.0), "{misfits:?}");
+        assert_eq!(greatest_place(4.0, 0.5), 4.0, "of a few all, now and then");
+        assert_eq!((greatest_place(101.0, 0.5), greatest_place(101.0, 1.0)), (61.0, 101.0));
+        let contradicted = |reach| busy(5, 1_000).misfits(1.0, reach)[position(10)];
+        assert!(contradicted(0.1) == 0.0 && contradicted(0.9) >= 6.0);
         assert_eq!(busy(1, 1_000).misfits(1.0, 0.0), [0.0; CANDIDATES], "nobody overtakes anybody");
     }
 

@@ -6,7 +6,7 @@
 //! `B(c) = W · min(mean n, c)` a candidate's misfit is
 //! `(D₁·B₂ − D₂·B₁)² / ((D₁ + D₂)·B₁·B₂)`, as if completions were Poisson, over their noise. It is
 //! Little's law for busy cores, so it holds whether requests queue or share the processor, for any
-//! spread of service times once those in flight are what they are under that limit (`is_settled`), and as it is the limit that moves n and not luck, there is no telling
+//! spread of service times, and as it is the limit that moves n and not luck, there is no telling
 //! apart cause and effect. What it takes: nothing where `low` keeps the cores busy,
 //! else a few requests; and a queue up to `high`.
 //!
@@ -21,9 +21,6 @@ use super::grid::{CANDIDATES, Misfits, cores};
 pub const LEAST_COMPLETIONS: u32 = 48;
 /// And at least so many times the upper limit.
 const STAYS: u32 = 2;
-/// Completions before a limit is compared, in units of that limit, for each unit of squared variation beyond the exponential's.
-const SETTLES: f64 = 4.0;
-const MOST_SETTLES: f64 = 10.0;
 /// Part of the misfits that a further trial leaves.
 const KEPT: f64 = 0.9;
 /// Most that one trial says against a candidate: too little to rule it out, for luck may have been with one
@@ -64,12 +61,9 @@ pub struct Trials {
     phase: Phase,
     limits: (u32, u32),
     /// The number in flight is where the phase wants it.
-    reached: bool,
-    /// Completions of this phase before it was, and since.
+    settled: bool,
+    /// Completions that this phase has waited for that.
     waited: u32,
-    rested: u32,
-    /// Squared coefficient of variation of what requests take.
-    spread: f64,
     /// Since it began, or the last completion of it.
     quiet_s: f64,
     low: Side,
@@ -89,10 +83,8 @@ impl Trials {
         Trials {
             phase: Phase::Idle,
             limits: (0, 0),
-            reached: false,
+            settled: false,
             waited: 0,
-            rested: 0,
-            spread: 1.0,
             quiet_s: 0.0,
             low: Side::default(),
             high: Side::default(),
@@ -125,47 +117,41 @@ impl Trials {
         if self.quiet_s > QUIET_S.max(QUIET_SERVICES * service_s.unwrap_or(0.0)) {
             self.phase = Phase::Idle;
         }
-        let settled = self.is_settled();
         let side = match self.phase {
             Phase::Idle => return,
             Phase::Low => &mut self.low,
             Phase::High => &mut self.high,
         };
-        if settled {
+        if self.settled {
             side.seconds += seconds;
             side.in_flight_seconds += f64::from(in_flight) * seconds;
         } else {
-            self.reached |= self.phase == Phase::Low && in_flight <= self.limits.0;
+            self.settled = self.phase == Phase::Low && in_flight <= self.limits.0;
         }
     }
 
     /// A request was refused: there are as many in flight as may be.
     pub fn refused(&mut self) {
-        self.reached |= self.phase == Phase::High;
+        self.settled |= self.phase == Phase::High;
     }
 
     /// A request was done; whether that ended a trial, and if so its upper limit. `variation` is the squared
     /// one of service times.
-    pub fn complete(&mut self, variation: f64, spread: f64) -> Option<u32> {
+    pub fn complete(&mut self, variation: f64) -> Option<u32> {
         let wanted = LEAST_COMPLETIONS.max(self.limits.1.saturating_mul(STAYS));
         if self.phase == Phase::Idle {
             return None;
         }
         self.quiet_s = 0.0;
-        self.spread = spread;
-        if !self.reached {
+        if !self.settled {
             self.waited += 1;
             match self.phase {
                 // Requests that come are fewer than may, for longer than one stays: it is as it is.
-                Phase::High => self.reached = self.waited >= self.limits.1,
+                Phase::High => self.settled = self.waited >= self.limits.1,
                 // Requests that neither end nor let the number fall tell nothing.
                 _ if self.waited > wanted => self.phase = Phase::Idle,
                 _ => {}
             }
-            return None;
-        }
-        if !self.is_settled() {
-            self.rested += 1;
             return None;
         }
         let side = if self.phase == Phase::Low { &mut self.low } else { &mut self.high };
@@ -187,16 +173,7 @@ impl Trials {
     }
 
     fn enter(&mut self, phase: Phase) {
-        (self.phase, self.reached, self.waited, self.rested) = (phase, false, 0, 0);
-    }
-
-    /// Whether those in flight are what they would be if the limit had always been this one. A limit that rises lets in
-    /// requests that have just begun, of which the short ones end first; one that falls leaves the long ones. Exponential
-    /// services have no such memory.
-    fn is_settled(&self) -> bool {
-        let limit = self.limit().map_or(0.0, f64::from);
-        let settles = (SETTLES * (self.spread - 1.0)).clamp(0.0, MOST_SETTLES) * limit;
-        self.reached && f64::from(self.rested) >= settles
+        (self.phase, self.settled, self.waited) = (phase, false, 0);
     }
 
     fn judge(&mut self, noise: f64) {
@@ -225,7 +202,7 @@ mod tests {
             let limit = trials.limit().expect("under way");
             trials.refused();
             trials.pass(limit, 0.1 / f64::from(limit.min(cores)), Some(0.1));
-            ended = trials.complete(1.0, 1.0);
+            ended = trials.complete(1.0);
         }
         assert_eq!((ended, trials.limit()), (Some(high), None));
     }
@@ -260,7 +237,7 @@ mod tests {
         trials.begin(1, 2);
         for _ in 0..LEAST_COMPLETIONS + 1 {
             trials.pass(5, 1.0, None);
-            assert_eq!(trials.complete(1.0, 1.0), None);
+            assert_eq!(trials.complete(1.0), None);
         }
         assert_eq!(trials.limit(), None);
         assert_eq!(misfit(&trials, 1), misfit(&trials, 100));
@@ -274,7 +251,7 @@ mod tests {
             (1..200).find(|_| {
                 trials.pass(1, 1.0, service_s);
                 if completes {
-                    trials.complete(1.0, 1.0);
+                    trials.complete(1.0);
                 }
                 trials.limit().is_none()
             })

@@ -37,28 +37,22 @@ fn what_finds_room_elsewhere_leaves_the_cores_and_little_more() {
 }
 
 /// Short requests that take some time leave the long ones behind, and no short ones: where the greatest place seen was taken for
-/// the cores, 32 of them were taken for a dozen and stood idle for a third of the time; and requests that share 32 cores,
-/// of which the short ones end first when the limit rises, seemed to have no bound.
+/// the cores, 32 of them were taken for a dozen and stood idle for a third of the time.
 #[test]
-fn few_long_requests_among_many_short_ones_hide_no_cores_and_invent_none() {
-    for discipline in [Discipline::FirstComeFirstServed, Discipline::ProcessorSharing] {
-        for cores in [16, 32] {
-            let mut outcomes: Vec<(f64, f64)> = (0..5)
-                .map(|seed| {
-                    let mut backend = Backend::new(cores, 1.3, seed);
-                    backend.tries_left = 1;
-                    (backend.discipline, backend.service) = (discipline, Service::Bimodal);
-                    let mut admission = adaptive();
-                    backend.run(&mut admission, 400.0);
-                    let after = backend.run(&mut admission, 200.0);
-                    let per_core = after.limit / f64::from(cores);
-                    (after.goodput_rps() / backend.capacity_rps(), per_core)
-                })
-                .collect();
-            outcomes.sort_by(|a, b| a.0.total_cmp(&b.0));
-            let (busy, per_core) = outcomes[2];
-            assert!(busy > 0.85 && per_core < 2.5, "{discipline:?} {cores}: {outcomes:?}");
-        }
+fn few_long_requests_among_many_short_ones_hide_no_cores() {
+    for cores in [4, 16, 32] {
+        let outcomes = (1..=5).map(|seed| {
+            let mut backend = Backend::new(cores, 1.3, seed);
+            (backend.tries_left, backend.service) = (1, Service::Bimodal);
+            let mut admission = adaptive();
+            backend.run(&mut admission, 400.0);
+            let after = backend.run(&mut admission, 200.0);
+            (after.goodput_rps() / backend.capacity_rps(), after.limit / f64::from(cores))
+        });
+        let mut outcomes: Vec<(f64, f64)> = outcomes.collect();
+        outcomes.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let (busy, per_core) = outcomes[outcomes.len() / 2];
+        assert!(busy > 0.87 && per_core < 2.0, "{cores}: {outcomes:?}");
     }
 }
 
