@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows_is_no_outage() {
+    fn an_unknown_state_is_no_outage() {
         let mut unread = calm();
         for b in &mut unread.backends {
             (b.programmed, b.weight) = (None, 0);

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_grows_old_and_failures_are_counted_once() {
+    fn a_reported_load_expires_and_failures_are_counted_once() {
         let from = SocketAddr::from(([10, 0, 2, 2], 7402));
         let began = Instant::now();
         let at = |seconds| began + Duration::from_secs(seconds);

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tracing::{debug, error, info, warn};
 
 use super::config;
-use super::follow::{Keep, Signals, follow_until_told};
+use super::follow::{Keep, Signals, follow_until_stopped};
 use super::loads::Loads;
 use super::metrics::Metrics;
 use super::routes::Routes;
@@ -64,7 +64,7 @@ async fn keep(file: &Path, section: config::Section) -> Result<(), String> {
     keeper.routes = Routes::watch();
     keeper.listen(&section)?;
     keeper.follow_loads(&section);
-    follow_until_told(file, &mut keeper, signals).await;
+    follow_until_stopped(file, &mut keeper, signals).await;
     info!("leaving; the kernel goes on balancing");
     Ok(())
 }

@@ -263,7 +263,7 @@ impl Explorer {
                     Some(why) => self.say(&service.name, &format!("cannot be helped: {why}"), true),
                     None => self.say(&service.name, &pool.summary(), false),
                 }
-                self.say_who_told(service, sink, &found);
+                self.log_which_balancer_answered(service, sink, &found);
             }
             service.backends = self.known.get(&service.name).cloned().unwrap_or_default();
         }
@@ -271,7 +271,7 @@ impl Explorer {
     }
 
     /// Says when it is another balancer than the first that told which servers there are, and when it is the first again.
-    fn say_who_told(&mut self, service: &Service, sink: &Sink, found: &Looks) {
+    fn log_which_balancer_answered(&mut self, service: &Service, sink: &Sink, found: &Looks) {
         let (first, name) = (service.sink.value.first(), &service.name);
         if sink == first {
             if self.stood_in.remove(name).is_some() {

@@ -54,7 +54,7 @@ fn observing_programs_nothing() {
 }
 
 #[test]
-fn how_long_a_drain_takes_is_seen_by_who_is_set_to_0_for_another_reason() {
+fn the_drain_time_is_learned_from_a_backend_parked_at_weight_0() {
     // A third of 100 req/s overloads s2, which can do 6: without it all are served sooner, but its queue goes on. The
     // two others are each other's reserve.
     let mut rig = Rig::new("roundrobin", &[1.0, 0.03, 1.0]);

@@ -67,7 +67,7 @@ fn an_haproxy_that_comes_late_is_waited_for() {
 }
 
 #[test]
-fn an_haproxy_that_hangs_is_told_when_it_goes_on() {
+fn weights_reach_an_haproxy_that_hung_once_it_continues() {
     let rig = Rig::new("roundrobin", &[1.0, 1.0]);
     let daemon = rig.daemon();
     until("the balancer to be read", || daemon.backend("s2")["programmed"] == 100);

@@ -69,7 +69,7 @@ fn steering_survives_closed_output_descriptors() {
 }
 
 #[test]
-fn steering_survives_a_log_pipe_that_nobody_reads() {
+fn steering_survives_a_log_pipe_without_a_reader() {
     const PAGE: usize = 4096;
     let rig = Rig::new("roundrobin", &[1.0, 1.0]);
     let (reader, mut writer) = std::io::pipe().expect("a pipe");

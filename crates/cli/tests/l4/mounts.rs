@@ -14,7 +14,7 @@ fn among_own_mounts(service: &Service, script: &str) -> Output {
 }
 
 #[test]
-fn pins_that_would_go_with_the_process_are_refused_and_told() {
+fn pins_in_a_private_mount_namespace_are_refused_and_found_by_doctor() {
     if !privileged() {
         return;
     }

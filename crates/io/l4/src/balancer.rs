@@ -267,7 +267,7 @@ impl Balancer {
             balancer.recount(Instant::now())?;
             let shifted = balancer.follow_load()?;
             let pending = balancer.program_all(heard || shifted || !gone.is_empty())?;
-            balancer.seek_who_moved()?;
+            balancer.query_moved_servers()?;
             Ok(pending)
         })
     }

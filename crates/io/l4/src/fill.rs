@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn heavy_weights_fit_and_nobody_loses_the_last_turn() {
+    fn heavy_weights_fit_and_no_server_loses_its_last_turn() {
         let mut weights = vec![1u16; 2047];
         weights[0] = 60_000;
         for list in [in_turn(&servers(&weights)), in_line(&servers(&weights))] {

@@ -162,7 +162,7 @@ fn a_layout_of_before_is_upgraded_and_connections_go_on() {
 }
 
 #[test]
-fn room_for_clients_stays_as_it_was_made_where_nobody_asks_for_another() {
+fn the_size_of_the_client_table_stays_unless_the_configuration_sets_another() {
     if !privileged() {
         return;
     }

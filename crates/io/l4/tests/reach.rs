@@ -50,7 +50,7 @@ fn follow(service: &Service, config: &L4Config, steps: &[(&str, Level, Level, bo
 }
 
 #[test]
-fn a_vip_that_is_answered_for_on_the_clients_link_is_told_from_one_that_is_not() {
+fn a_vip_answered_for_on_the_clients_link_is_distinguished_from_one_that_is_not() {
     if !privileged() {
         return;
     }

@@ -145,7 +145,7 @@ fn what_cannot_be_done_changes_nothing() {
 }
 
 #[test]
-fn turns_follow_the_cpus_and_who_is_silent_has_the_average() {
+fn turns_follow_cpu_load_and_a_server_without_a_report_gets_the_average() {
     if !privileged() {
         return;
     }

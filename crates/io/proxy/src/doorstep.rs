@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_balancer_that_speaks_for_itself_announces_nobody() {
+    fn a_proxy_protocol_header_of_the_balancer_itself_has_no_client_address() {
         assert_eq!(parse(OWN_1), Parsed::Whole(15, None));
         assert_eq!(OWN_2, [V2, &[0x20, 0, 0, 0]].concat());
         assert_eq!(parse(OWN_2), Parsed::Whole(16, None));

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backend_is_told_the_client() {
+    fn a_backend_gets_the_clients_address_in_headers() {
         let text = "GET / HTTP/1.1\r\nHost: shop\r\n\r\n";
         let (mut slots, mut out) = (slots(), Vec::new());
         let request = Request::parse(text.as_bytes(), &mut slots).unwrap();

@@ -72,10 +72,10 @@ impl Idle {
     fn is_alive(&mut self) -> bool {
         match self {
             Idle::Bare(wire) => {
-                !wire.has_unread() && wire.stream.poll_read_ready(&mut nobody()).is_pending()
+                !wire.has_unread() && wire.stream.poll_read_ready(&mut noop_context()).is_pending()
             }
             Idle::Http(connection) => {
-                connection.driver.drive(&mut nobody()) && !connection.sender.is_closed()
+                connection.driver.drive(&mut noop_context()) && !connection.sender.is_closed()
             }
         }
     }
@@ -120,7 +120,7 @@ impl Driver {
     }
 }
 
-fn nobody() -> Context<'static> {
+fn noop_context() -> Context<'static> {
     Context::from_waker(Waker::noop())
 }
 
@@ -136,7 +136,7 @@ impl Connection {
             if !self.sender.is_ready() {
                 self.driver.drive(cx);
             }
-            self.sender.poll_ready(&mut nobody()).map(|ready| ready.is_ok())
+            self.sender.poll_ready(&mut noop_context()).map(|ready| ready.is_ok())
         })
         .await
     }
@@ -204,7 +204,7 @@ impl Connections {
                 Idle::Http(connection) => connection,
                 Idle::Bare(mut wire) => {
                     // Of what hyper could not be handed, since it has not asked for anything yet.
-                    let is_alive = wire.stream.poll_read_ready(&mut nobody()).is_pending();
+                    let is_alive = wire.stream.poll_read_ready(&mut noop_context()).is_pending();
                     match is_alive {
                         true => {
                             wire.send_again();
@@ -258,7 +258,8 @@ impl Connections {
                 Idle::Bare(wire) => Some(wire),
                 Idle::Http(connection) => connection.bare(),
             };
-            let is_alive = |wire: &Wire| wire.stream.poll_read_ready(&mut nobody()).is_pending();
+            let is_alive =
+                |wire: &Wire| wire.stream.poll_read_ready(&mut noop_context()).is_pending();
             if let Some(wire) = wire.filter(is_alive) {
                 return Some(wire);
             }
@@ -374,7 +375,7 @@ impl Lease {
         let mut response = pin!(sender.try_send_request(request));
         poll_fn(|cx| {
             driver.drive(cx);
-            response.as_mut().poll(&mut nobody())
+            response.as_mut().poll(&mut noop_context())
         })
         .await
     }
@@ -387,12 +388,12 @@ impl Lease {
     ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
         let driver = &mut self.connection.driver;
         // What has been read already, first: to ask for it makes room for more.
-        match Pin::new(&mut *body).poll_frame(&mut nobody()) {
+        match Pin::new(&mut *body).poll_frame(&mut noop_context()) {
             Poll::Pending => {}
             frame => return frame,
         }
         driver.drive(cx);
-        Pin::new(body).poll_frame(&mut nobody())
+        Pin::new(body).poll_frame(&mut noop_context())
     }
 
     /// Drives it until it has ended, or goes on with another protocol.

@@ -267,7 +267,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_is_called_by_endings_and_a_turn_that_nobody_took_goes_to_the_next() {
+    async fn the_end_of_a_request_calls_the_first_in_the_queue_and_an_unused_turn_goes_to_the_next()
+    {
         let local = LocalSet::new();
         local
             .run_until(async {
@@ -293,7 +294,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_in_vain_has_its_last_tries_and_room_is_bounded() {
+    async fn a_queue_timeout_ends_with_a_last_try_and_the_queue_is_bounded() {
         let local = LocalSet::new();
         let alarm = Alarm::default();
         local

@@ -10,7 +10,7 @@ mod world;
 use std::time::Duration;
 
 #[test]
-fn whatever_happens_counts_end_at_zero_and_nobody_gets_anothers_response() {
+fn whatever_happens_counts_end_at_zero_and_no_client_gets_anothers_response() {
     let seed = std::env::var("PLIMSOLL_VIOLENCE_SEED");
     let seed = seed.map_or(1, |text| text.parse().expect("a whole number"));
     let verdict = world::run(Duration::from_secs(4), seed);

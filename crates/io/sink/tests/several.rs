@@ -187,7 +187,7 @@ async fn one_that_is_gone_does_not_keep_the_others_from_being_steered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_one_of_them_refuses_is_told_with_its_name() {
+async fn balancers_with_different_methods_are_refused_by_name() {
     let bed = bed();
     let first = Haproxy::start(&proxies(&bed, "roundrobin", free_port()));
     let second = Haproxy::start(&proxies(&bed, "leastconn", free_port()));

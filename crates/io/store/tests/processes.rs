@@ -110,7 +110,7 @@ fn fill(store: &Store) {
 }
 
 #[test]
-fn a_second_controller_is_told_who_holds_the_store_until_that_one_dies() {
+fn a_second_controller_is_refused_with_the_holder_of_the_store_until_the_holder_dies() {
     let (_dir, path) = place();
     let mut first = Helper::start(Helper::plain(), "hold", &path);
     assert_eq!(first.step(), Some(0));

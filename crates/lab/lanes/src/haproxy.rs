@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_without_haproxy_is_told_how_to_get_it() {
+    fn without_haproxy_the_error_says_how_to_install_it() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("haproxy"), "no program").unwrap();
         let error = find_in([dir.path().to_owned()].into_iter()).unwrap_err();

@@ -132,7 +132,7 @@ pub mod tests {
     }
 
     #[test]
-    fn seconds_weigh_by_those_who_were_served() {
+    fn a_mean_over_seconds_is_weighted_by_answered_requests() {
         let slice = |second, requests, errors, mean_ms| Slice {
             second,
             requests,

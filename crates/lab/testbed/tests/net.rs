@@ -128,7 +128,7 @@ fn two_faced(net: &Namespaces) -> SocketAddr {
 }
 
 #[test]
-fn who_answers_for_another_server_is_seen() {
+fn a_changed_server_and_a_refused_connection_are_counted_as_broken() {
     if !possible() {
         return;
     }

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn who_came_first_is_first_even_after_a_try() {
+    fn the_queue_is_first_come_first_served_even_after_a_try() {
         let mut queue = queue(1_000, 8);
         assert_eq!((queue.due(), queue.next(ms(0))), (None, None));
         assert!(queue.enter(ms(1), ms(1), 1) && queue.enter(ms(2), ms(2), 2));

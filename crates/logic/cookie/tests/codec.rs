@@ -179,7 +179,7 @@ fn an_offset_holds_until_the_clock_has_moved() {
 }
 
 #[test]
-fn a_rotation_never_turns_time_back_and_breaks_nobody() {
+fn a_salt_rotation_never_turns_time_back_and_breaks_no_connection() {
     let layout = Layout::default();
     for (to, first) in [(Epoch::Odd, [1; 32]), (Epoch::Even, [2; 32])] {
         let mut codec = CookieCodec::new(layout, to.other(), Salt::derive(&first, layout));

@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_tell_is_taken_for_average_and_does_not_change_it() {
+    fn a_backend_without_a_report_gets_the_average_and_does_not_change_it() {
         assert_eq!(weights(&[Some(0.0), None, Some(200.0)]), [20, 10, 7]);
         assert_eq!(weights(&[None, None]), [10, 10]);
         assert_eq!(weights(&[None, Some(0.7)]), [10, 10]);

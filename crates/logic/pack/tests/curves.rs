@@ -337,7 +337,7 @@ fn two_steps_come_close_and_say_how_close() {
 }
 
 #[test]
-fn what_two_steps_miss_is_told_in_the_unit_of_load() {
+fn what_two_steps_miss_is_reported_in_the_unit_of_load() {
     let curves = [0.4, 0.8].map(|c| Hyperbola { a: 1.0, b: 2.0, c: c + 0.1 });
     let limits = [0.4, 0.8];
     let pairs = curves.iter().zip(limits);

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_told_what_exists() {
+    fn an_unknown_policy_is_refused_with_the_known_ones() {
         let error = "leastconn".parse::<PolicyKind>().unwrap_err().to_string();
         assert!(
             error.starts_with("no policy is called \"leastconn\"; there are random, "),

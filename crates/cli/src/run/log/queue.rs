@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_hangs_delays_nobody_and_what_finds_no_room_is_counted() {
+    fn a_reader_that_hangs_does_not_block_writers_and_dropped_lines_are_counted() {
         let ((go, gate), (written, lines)) = (channel(), channel());
         let lost = counter();
         let out = Hung { go: gate, takes: true, written };

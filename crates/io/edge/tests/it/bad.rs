@@ -64,7 +64,7 @@ fn inner(packet: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_contradicts_itself_is_counted_and_harms_nobody() {
+fn malformed_and_contradictory_packets_are_counted_and_do_no_harm() {
     if !privileged() {
         return;
     }
@@ -196,7 +196,7 @@ fn fragments_follow_the_first_one() {
 }
 
 #[test]
-fn senders_of_packets_that_do_not_fit_are_told() {
+fn senders_of_packets_that_do_not_fit_get_packet_too_big() {
     if !privileged() {
         return;
     }

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn where_all_are_as_new_nobody_is_spared() {
+    fn when_all_servers_are_equally_new_none_is_given_less_load() {
         assert_eq!(part(0, 0, TEN), WHOLE);
         assert_eq!(part(3000, 3000, TEN), WHOLE);
         // One is found a second after the others.
@@ -130,12 +130,12 @@ mod tests {
     }
 
     #[test]
-    fn without_a_slow_start_nobody_is_spared() {
+    fn without_a_slow_start_no_server_is_given_less_load() {
         assert_eq!(part(0, LONG_MS, Duration::ZERO), WHOLE);
     }
 
     #[test]
-    fn who_kept_connections_begins_with_their_part() {
+    fn a_server_that_kept_connections_begins_with_their_part() {
         let begins = |own, others: &[f64]| (kept(own, others) * 100.0).round();
         assert_eq!(begins(20.0, &[30.0, 50.0]), 50.0);
         assert_eq!(begins(60.0, &[30.0, 50.0]), 100.0, "no more than all");

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn mute_is_who_answers_nothing_of_many_packets_for_long() {
+    fn a_server_is_mute_if_it_answers_none_of_many_packets_for_long() {
         let (mut silence, began) = (Silence::default(), Instant::now());
         let mut at = |packets_in, packets_out, second| {
             let now = began + Duration::from_secs(second);

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_are_told_apart() {
+    fn timestamp_clocks_are_distinguished() {
         let of = |values: &[(u32, u64)]| judge(&stamps(values));
         assert_eq!(of(&[(5000, 0), (5020, 20_300), (5041, 41_000)]), Stamps::OneClock);
         let wraps = u32::MAX - 10;

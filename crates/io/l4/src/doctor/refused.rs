@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kernel_does_not_count_is_told_and_no_fault() {
+    fn what_a_kernel_does_not_count_is_reported_as_ok() {
         let counted = Counted::from_texts(OLDER, SNMP, "1.0 1.0");
         let [echoes, old] = server(&counted);
         assert_eq!(echoes.0, Level::Ok);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn without_what_passed_a_single_one_is_told() {
+    fn without_a_total_a_single_refusal_is_reported() {
         let counted =
             Counted { echoes: Some(1), accepted: None, old: Some(1), segments: None, up_s: None };
         let [echoes, _] = server(&counted);

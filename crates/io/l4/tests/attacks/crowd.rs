@@ -63,7 +63,7 @@ fn forged_cookies_of_many_spread_evenly_and_are_counted() {
 }
 
 #[test]
-fn one_who_tries_every_cookie_learns_to_reach_a_server_only_by_trying() {
+fn each_server_has_exactly_one_valid_cookie_per_version() {
     if !privileged() {
         return;
     }

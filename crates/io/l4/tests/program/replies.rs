@@ -138,7 +138,7 @@ fn a_gateway_that_moves_is_followed() {
 }
 
 #[test]
-fn every_kind_of_change_is_told() {
+fn every_kind_of_route_change_is_noticed() {
     if !privileged() {
         return;
     }

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn every_attempt_of_an_nginx_line_is_told() {
+    fn every_attempt_of_an_nginx_line_is_reported() {
         let line = "<190>Nov 25 09:00:00 web nginx: plimsoll 10.0.0.1:80, [::1]:81 : 10.0.0.3:80;502, 200 : \
                     404;0.001, 0.250 : 0.003;-, 0.249 : 0.003";
         let found = all(LogFormat::Nginx, line).expect("read");

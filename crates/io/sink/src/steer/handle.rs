@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn readings_nobody_takes_do_not_displace_what_became_of_a_plan() {
+    fn unread_readings_do_not_displace_the_outcome_of_a_plan() {
         let (mut handle, end) = SinkHandle::new();
         let loss = || Loss { reason: String::new(), retryable: true, absent: false };
         let lost = || SinkReport::Lost(loss());

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_told_in_words() {
+    fn a_change_is_described_in_words() {
         assert_eq!(Change::Drain(1).text(), "s2 drains");
     }
 }

@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_effect_is_told_only_where_the_pairs_agree() {
+    fn an_effect_is_reported_only_where_the_pairs_agree() {
         let ran = |mean_ms| Ran { mean_ms, p99_ms: 1.0, errors: 0.0, cpu_us: 1.0 };
         let pairs = |means: &[f64]| means.iter().map(|m| (ran(10.0), ran(*m))).collect::<Vec<_>>();
         let effect = Effect::of(&pairs(&[12.0; 10]), |ran| ran.mean_ms);

@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_of_nobody_is_read_back_as_nothing() {
+    fn results_without_requests_are_read_back_as_not_a_number() {
         let seen = Seen::of(&[], Duration::from_secs(1));
         let text = serde_json::to_string(&seen).unwrap();
         let read: Seen = serde_json::from_str(&text).unwrap();

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_out_of_the_window_has_no_place_and_stands_in_nobodys_way_there() {
+    fn a_request_out_of_the_window_has_no_place_and_affects_no_other() {
         let mut overtaking = Overtaking::new();
         let lost = overtaking.enter();
         let next = overtaking.enter();

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_removed_takes_no_place_among_the_ejected() {
+    fn a_removed_backend_does_not_count_among_the_ejected() {
         let mut ejection = Ejection::new(EjectionSettings::default(), &[1; 4]);
         fail(&mut ejection, 0, 5, at(1));
         fail(&mut ejection, 1, 5, at(1));

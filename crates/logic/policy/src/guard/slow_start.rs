@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_joins_ramps_and_who_was_there_does_not() {
+    fn a_new_backend_ramps_up_and_an_old_one_does_not() {
         let settings = SlowStartSettings { window_ms: 1_000, least_percent: 20 };
         let mut slow = SlowStart::new(settings, 2);
         let at = |ms: u64| Nanos(ms * 1_000_000);

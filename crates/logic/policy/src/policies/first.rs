@@ -94,7 +94,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn who_hangs_is_passed_over_and_tried_again() {
+    fn a_backend_that_hangs_is_passed_over_and_tried_again() {
         let mut first = First::new(&[1, 1], &Settings::default());
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
         let mut now = Nanos::from_secs_f64(1.0);

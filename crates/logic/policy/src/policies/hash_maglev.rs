@@ -141,7 +141,7 @@ mod tests {
     use rand_xoshiro::Xoshiro256PlusPlus;
 
     #[test]
-    fn who_has_its_bound_gets_nothing_without_a_key_either() {
+    fn a_backend_at_its_bound_gets_no_requests_without_a_key_either() {
         let settings = Settings { hash_balance_factor: Some(110), ..Settings::default() };
         let mut policy = HashMaglev::new(&[100; 4], &settings);
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_keys_of_who_leaves_move() {
+    fn only_the_keys_of_a_backend_that_leaves_move() {
         let mut ring = HashRing::new(&[16; 10], &Settings::default());
         let before = places(&mut ring, 20_000);
         let mut weights = [16; 10];

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_its_bound_is_passed_over_until_all_have() {
+    fn a_backend_at_its_bound_is_passed_over_until_all_are() {
         let mut round = Round::default();
         round.set(2, |entries| entries.extend([0, 1]));
         let mut bound = Bound::new(&[1, 1], Some(125));
@@ -146,7 +146,7 @@ mod tests {
 
     /// What a pool that fails holds is part of the average, so that it is not a pool full of requests.
     #[test]
-    fn where_all_fail_alike_nobody_has_its_bound() {
+    fn when_all_fail_alike_no_backend_is_at_its_bound() {
         let mut round = Round::default();
         round.set(4, |entries| entries.extend(0..4));
         let mut bound = Bound::new(&[1; 4], Some(125));

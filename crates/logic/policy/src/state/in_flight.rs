@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_fade_are_told_until_they_are_forgotten() {
+    fn fading_backends_are_reported_until_they_are_forgotten() {
         let mut pool = InFlight::new(3);
         let mut now = Nanos::from_secs_f64(1.0);
         pool.start(1);

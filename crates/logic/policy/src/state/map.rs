@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_beyond_the_bound_are_scaled_and_nobody_is_lost() {
+    fn sums_beyond_the_bound_are_scaled_and_no_backend_is_lost() {
         let entries = turns(&[u32::MAX, u32::MAX - 1, 1, 0]);
         let count = |i| entries.iter().filter(|&&e| e == i).count();
         assert!(entries.len() as u64 <= MAX_ENTRIES + 1);

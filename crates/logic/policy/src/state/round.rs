@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_asked_often_when_nobody_is_open() {
+    fn tries_are_bounded_when_no_backend_is_open() {
         let mut round = Round::default();
         round.set(10, |entries| entries.extend((0..100_000).map(|k| k % 10)));
         let mut asked = 0;

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_avoided_is_never_drawn_and_the_end_is_told() {
+    fn avoided_backends_are_never_drawn_and_none_is_returned_at_the_end() {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(2);
         let sampler = Sampler::new([1, 1_000_000, 1].into_iter());
         for _ in 0..1_000 {

@@ -11,7 +11,7 @@ use super::stream::{Does, Stream};
 use super::ways;
 
 #[test]
-fn nobody_to_pick() {
+fn no_backend_to_pick() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     for way in ways() {
         for request in [Request::default(), Request::with_key(9)] {

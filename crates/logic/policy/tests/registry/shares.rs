@@ -114,7 +114,7 @@ fn weights_are_heeded_and_can_change_mid_stream() {
 /// Weights that change at every twentieth request, as a controller might do to follow a load: nobody
 /// starves. A round that begins anew with every change would give the light one nothing.
 #[test]
-fn weights_changed_all_the_time_starve_nobody() {
+fn weights_changed_all_the_time_starve_no_backend() {
     for way in ways().filter(|w| w.kind != PolicyKind::First) {
         let mut policy = way.build(&[5, 100, 100]);
         let mut stream = Stream::new(policy.as_mut());

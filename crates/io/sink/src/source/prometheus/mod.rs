@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_have_the_means_that_were_told() {
+    fn reports_have_the_means_that_were_queried() {
         let mut known = known();
         let id = BackendId(1);
         let at = Instant::now();
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_time_that_was_not_told_is_unknown_and_not_zero() {
+    fn a_missing_response_time_is_unknown_and_not_zero() {
         let mut known = known();
         let id = BackendId(1);
         known.taken.insert(Signal::Rate, (Instant::now(), [(id, 10.0)].into()));

@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_unlucky_and_is_left_alone_is_average_again() {
+    fn a_slow_estimate_without_new_requests_returns_to_the_average() {
         let mut learner = Learner::new();
         (0..5).for_each(|_| learner.success(0, 400_000.0, &POOL));
         assert!(learner.service_us().unwrap() > 150_000.0);

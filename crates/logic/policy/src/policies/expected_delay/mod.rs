@@ -240,7 +240,7 @@ impl ExpectedDelay {
 
     /// Of those who answered last, the least key. Failures not yet forgiven count as they do for own counts:
     /// who fails at once has nothing in flight to tell of.
-    fn least_told(&mut self, request: &Request<'_>, now: Nanos) -> Option<usize> {
+    fn least_answered(&mut self, request: &Request<'_>, now: Nanos) -> Option<usize> {
         let mut best = (f32::INFINITY, None);
         for place in 0..self.answered.len() {
             let i = self.answered[place];
@@ -315,7 +315,7 @@ impl Policy for ExpectedDelay {
             }
             Sight::Refusals => self.shares.draw(request, rng),
             Sight::Probes => {
-                self.least_told(request, now).or_else(|| self.shares.draw(request, rng))
+                self.least_answered(request, now).or_else(|| self.shares.draw(request, rng))
             }
         }
     }
