@@ -15,7 +15,7 @@ pub struct Complaint {
     pub message: String,
     /// What to do about it.
     pub advice: &'static str,
-    /// Nobody is served.
+    /// No request is served.
     pub is_outage: bool,
 }
 

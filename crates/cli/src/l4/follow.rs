@@ -27,7 +27,7 @@ pub trait Keep {
         false
     }
 
-    /// Waits for a question of somebody, and answers it. Dropped while it waits, it has lost none.
+    /// Waits for a client's question, and answers it. Dropped while it waits, it has lost none.
     fn asked(&mut self) -> impl Future<Output = ()> {
         pending()
     }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::rig::relay::{Meddle, Relay};
 use crate::rig::{Daemon, Rig, arg, out, until};
 
-/// Weights follow what happens, readiness stays, and lines that nobody got are counted.
+/// Weights follow what happens, readiness stays, and lines that were dropped are counted.
 fn steers(rig: &Rig, daemon: &mut Daemon) {
     until("the balancer to be read", || daemon.backend("s2")["programmed"] == 100);
     for round in 0..2 {

@@ -38,7 +38,7 @@ fn a_daemon_reloads_is_killed_and_starts_again_without_breaking_connections() {
     let mut connections = service.opened(20);
     assert!(connections.iter().all(|one| one.server != "s3"));
 
-    // A configuration that is wrong changes nothing and is told with its place.
+    // A configuration that is wrong changes nothing and is reported with its place.
     daemon.change("round_robin", "round_about");
     daemon.signal(rustix::process::Signal::HUP);
     daemon.wait_for("l4.yaml:10:15: l4.vips[0].policy: expected round_robin or");

@@ -16,10 +16,10 @@ const START_WITHIN: Duration = Duration::from_secs(5);
 /// The name of its backend section.
 pub const SECTION: &str = "pool";
 
-/// Tells clients who answered.
+/// Tells clients which server answered.
 const MARK: &str = "    http-response set-header x-backend %s\n";
 
-/// A server as HAProxy is told of it.
+/// A server as it stands in HAProxy's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     /// Its name.

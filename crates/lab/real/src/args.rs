@@ -16,7 +16,7 @@ use crate::{LaneKind, Pool};
 /// Measure ways of balancing on real servers that burn real CPU in control groups. Needs root.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// Who balances, one lane each.
+    /// The balancers, one lane each.
     #[arg(
         long,
         value_enum,

@@ -18,7 +18,7 @@ const MOST: f64 = 30.0;
 /// How much the average tempers a server's own load.
 pub const ALPHA: f64 = 0.5;
 
-/// What a server's share is to be multiplied by: `L_avg / ((1 - α) · L_i + α · L_avg)`; 1 where nobody has
+/// What a server's share is to be multiplied by: `L_avg / ((1 - α) · L_i + α · L_avg)`; 1 where no server has
 /// load.
 pub fn correction(load: f64, average: f64, alpha: f64) -> f64 {
     let tempered = (1.0 - alpha) * load + alpha * average;

@@ -96,7 +96,7 @@ fn sent_by_v6() -> Vec<Sent> {
     (0..).zip(sent()).map(|(i, sent)| Sent { source: address(i), ..sent }).collect()
 }
 
-/// Who serves each request, as digits.
+/// The server of each request, as digits.
 fn served(kind: PolicyKind, key: Option<&HashKey>) -> String {
     picks(kind, &Settings::default(), &sent(), key)
 }

@@ -113,7 +113,7 @@ impl Drop for Open {
     }
 }
 
-/// An address where nobody listens.
+/// An address without a listener.
 pub async fn unused_address() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     listener.local_addr().expect("a bound socket")

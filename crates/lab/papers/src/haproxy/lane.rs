@@ -147,7 +147,7 @@ pub struct Asks {
 
 /// A balancer under load.
 pub struct Lane {
-    /// Who balances.
+    /// The balancer.
     pub method: Method,
     clients: Vec<(Task, LoadHandle)>,
     daemon: Option<Daemon>,
@@ -277,7 +277,7 @@ impl Lane {
         self.clients.iter().for_each(|(_, clients)| clients.stop());
         let mut all = Vec::new();
         for (task, clients) in self.clients.drain(..) {
-            // Who opened the lane asks for what happened since then.
+            // The caller asks for what happened since it opened the lane.
             let begin = from.saturating_duration_since(clients.started());
             let stretch = begin..to.saturating_duration_since(clients.started());
             let report = clients.join().map_err(LaneError::from)?;

@@ -155,7 +155,7 @@ fn an_application_too_slow_for_every_deadline_serves_again_when_it_recovers() {
     assert_eq!(served, 100, "all are served: one in 30 ms");
 }
 
-/// A request that stays for ever, or is never told to have ended, locks nobody out either.
+/// A request that stays for ever, or is never reported to have ended, locks no other out either.
 #[test]
 fn a_trial_does_not_wait_for_an_idle_backend() {
     let mut admission = admission(CapacityOptions::Static(9));

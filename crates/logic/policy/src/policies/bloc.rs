@@ -1,7 +1,7 @@
 //! BLOC's balancer: of two different backends drawn from those that have a chip, or have been left alone
 //! for `reset_interval_ms`, the one with fewer requests of this balancer in flight, per weight. The ledger
-//! of chips and what happens when nobody is eligible are `plimsoll_admission`'s [`ChipLedger`]. O(1), but
-//! O(n) when nobody is eligible.
+//! of chips and what happens when no backend is eligible are `plimsoll_admission`'s [`ChipLedger`]. O(1), but
+//! O(n) when none is eligible.
 //!
 //! Source: Bhattacharya, Gao, Wood, "Dynamically Balancing Load with Overload Control for Microservices"
 //! (TAAS 2024), algorithm 3. A success without a chip, from a backend without BLOC's admission, counts

@@ -22,7 +22,7 @@ pub struct CpuRandom {
     max_age: Duration,
     busy: Closed,
     told: Vec<Nanos>,
-    /// Before this, nobody's news is too old.
+    /// Before this, no backend's report is too old.
     next_expiry: Nanos,
 }
 

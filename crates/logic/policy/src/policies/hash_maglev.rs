@@ -1,5 +1,5 @@
 //! Maglev: the request's key modulo a table of [`ENTRIES`] entries, which backends fill in turn, each in
-//! an order of its own. O(1); who is not allowed, or has its bound in flight, leaves the key to the next
+//! an order of its own. O(1); a backend that is not allowed, or has its bound in flight, leaves the key to the next
 //! entry, which is anybody's, at most O(n log) (`state/round.rs`). Requests without a key go round the table.
 //!
 //! Source: Eisenbud and others, "Maglev: A Fast and Reliable Software Network Load Balancer" (NSDI 2016),
@@ -62,7 +62,7 @@ impl Free {
 
 /// Maglev's table.
 pub struct HashMaglev {
-    /// Empty when nobody has weight.
+    /// Empty when no backend has weight.
     table: Round,
     orders: Vec<Order>,
     bound: Bound,

@@ -31,7 +31,7 @@ impl RoundRobin {
         policy
     }
 
-    /// Everyone gains, the first of the richest pays; who has no weight is infinitely poor.
+    /// Everyone gains, the first of the richest pays; a backend without weight is infinitely poor.
     fn pick_of_all(&mut self) -> Option<usize> {
         if self.total == 0.0 {
             return None;

@@ -4,7 +4,7 @@
 //! Source: Mirrokni, Thorup, Zadimoghaddam, "Consistent Hashing with Bounded Loads" (2016); HAProxy's
 //! `hash-balance-factor` (`chash_server_is_eligible`, `src/lb_chash.c`), whose integers these are: of
 //! `⌈(in flight + 1)·factor/100⌉` slots each backend has its part by weight, at least one. Failures and
-//! refusals stay in flight for their penalty (see `failure.rs`), at their backend and in the sum, so who ends
+//! refusals stay in flight for their penalty (see `failure.rs`), at their backend and in the sum, so one that ends
 //! requests fast with them does not draw the overflow of others, and where all fail, all have the slots for that.
 
 use plimsoll_model::Nanos;

@@ -71,7 +71,7 @@ struct Turns<'a> {
     weights: &'a [u64],
     total: u64,
     taken: Vec<u64>,
-    /// By time: who waits for it, and after each who else does.
+    /// By time: the backend that waits for it, and after each the next that does.
     waiting: Vec<u32>,
     after: Vec<u32>,
     due: Bits,

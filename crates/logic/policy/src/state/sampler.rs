@@ -1,6 +1,6 @@
 //! Draws in proportion to weight, without replacement: exactly, without trying again, in O(log n) for
 //! each of the few drawn. Those already taken are cut out of the line on which a point is thrown. Of
-//! those closed there can be any number: who draws one draws again, and after [`TRIES`] the rest is
+//! those closed there can be any number: a draw that hits one is repeated, and after [`TRIES`] the rest is
 //! added up, O(n).
 
 use rand::RngCore;

@@ -127,14 +127,14 @@ fn keys_come_one_by_one() {
         let moved = |from: &[usize], to: &[usize]| {
             from.iter().zip(to).filter(|(b, a)| b != a && **a != 3).count()
         };
-        // When somebody joins a few of a thousand move in Maglev's table, once.
+        // When a backend joins a few of a thousand move in Maglev's table, once.
         let most = if way.kind == PolicyKind::HashRing { 0 } else { 10 };
         let between = [moved(&before, &early), moved(&early, &half), moved(&half, &end)];
         assert!(between[0] <= most && between[1..] == [0, 0], "{way}: {between:?} between others");
     }
 }
 
-/// Who comes where there was nobody, or is as cold as all others that are open, is not spared: keys are where
+/// A backend that joins an empty pool, or is as cold as all others that are open, gets its full load: keys are where
 /// they belong from the first request on.
 #[test]
 fn when_all_backends_are_cold_none_is_given_less_load() {
@@ -166,7 +166,7 @@ fn when_all_backends_are_cold_none_is_given_less_load() {
     }
 }
 
-/// A uniform draw sees no weight: it is spared all the same.
+/// A uniform draw sees no weight: a newcomer is given less load all the same.
 #[test]
 fn a_uniform_draw_gives_a_new_backend_less_load() {
     use PolicyKind::{Bloc, PeakEwma, PowerOfN, PowerOfNLatency, Prequal};

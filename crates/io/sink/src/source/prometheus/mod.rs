@@ -95,12 +95,12 @@ pub struct Prometheus {
     queries: Vec<(Signal, String)>,
 }
 
-/// What one query told of the servers of a service.
+/// What one query reported of the servers of a service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Told {
     /// Which query.
     pub signal: Signal,
-    /// How many servers it told of.
+    /// How many servers it reported.
     pub servers: usize,
     /// What is wrong, one line for each kind.
     pub troubles: Vec<String>,
@@ -277,7 +277,7 @@ async fn ask_on(source: Prometheus, known: Arc<Mutex<Known>>) {
                     );
                     lock(&known).taken.insert(*signal, (asked, values.known));
                 }
-                // What was told before holds until it is too old.
+                // What was reported before holds until it is too old.
                 Err(why) => troubles.push(format!("{}: {why}", signal.key())),
             }
         }

@@ -10,9 +10,9 @@
 //! worth: the part `t / 10·S` of a failure (`state/failure.rs`) is as if refused, if that lowers the weight. A
 //! backend that hangs refuses nothing, and is found out by nothing else.
 //!
-//! Who is left alone is forgotten: in a round of the pool in which a backend was not tried its weight goes
+//! A backend left alone is forgotten: in a round of the pool in which a backend was not tried its weight goes
 //! a step towards the mean. One that refuses all gets about an eighth of its part for that, and is found when
-//! it has room again. Who joins has the mean.
+//! it has room again. A backend that joins has the mean.
 
 /// Least gain `g`: a weight remembers about 30 tries.
 const GAIN: f32 = 0.03;

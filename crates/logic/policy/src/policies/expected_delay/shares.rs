@@ -64,7 +64,7 @@ impl Shares {
         self.restore();
     }
 
-    /// Hides those whom the request does not allow.
+    /// Hides the backends that the request does not allow.
     fn hide_for(&mut self, request: &Request<'_>) {
         for &i in request.avoided() {
             self.hide(i);
