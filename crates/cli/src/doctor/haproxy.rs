@@ -194,7 +194,7 @@ fn method(
     }
 }
 
-/// Both ways: which servers are missing there, and which are not known here. `place` begins a message where there are several
+/// Both ways: which servers are missing there, and which are not known here. `place` begins a message with several
 /// balancers. Those left alone have been named with their reasons.
 fn names(
     name: &str,

@@ -1,4 +1,4 @@
-//! The lists from which the program serves first packets: what a policy means is decided here, and the
+//! The lists from which the program serves SYNs: what a policy means is decided here, and the
 //! program looks at one place.
 //!
 //! * in turn (`round_robin`, `weighted_round_robin`, `awrr`): smooth weighted round robin (nginx), so
@@ -53,7 +53,7 @@ pub fn in_turn(candidates: &[Candidate]) -> Vec<u16> {
     list
 }
 
-/// Candidates who are alike, but for those that take none.
+/// Candidates that are alike, but for those that take none.
 pub fn same_weights(candidates: &[Candidate]) -> Vec<Candidate> {
     let even = |one: &Candidate| Candidate { weight: one.weight.min(1), ..one.clone() };
     candidates.iter().map(even).collect()

@@ -125,7 +125,7 @@ fn what_cannot_be_done_changes_nothing() {
     assert_eq!(weights(&mut balancer), [0, 5]);
     assert_eq!(balancer.reading("shop").expect("there").epoch, 3);
 
-    // Who is down or drains takes no connections, whatever its weight.
+    // A server that is down or drains takes no connections, whatever its weight.
     for state in [BackendState::Down, BackendState::Draining] {
         config.vips[0].backends[0].state = state;
         service.apply(&mut balancer, &config);

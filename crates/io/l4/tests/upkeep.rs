@@ -146,7 +146,7 @@ fn a_program_that_was_detached_is_attached_again() {
     service.net.leave();
 }
 
-/// The same servers as another service; nobody asks for it.
+/// The same servers as another service; no client asks for it.
 fn another_service(config: &L4Config) -> L4Config {
     let mut other = config.clone();
     other.vips[0].name = "shed".to_owned();

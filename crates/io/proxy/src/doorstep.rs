@@ -1,5 +1,5 @@
 //! What a connection begins with: the `PROXY` protocol of a balancer in front that is trusted; or TLS or HTTP/2, which are
-//! not spoken here, and are told so in their own words as far as that goes.
+//! not spoken here, and are refused in their own words as far as that goes.
 
 use std::future::poll_fn;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -1,7 +1,7 @@
 //! Connections to backends: one thread's own, kept open between requests, the one used last first.
 //!
 //! None has a task of its own: whoever has a request on one drives it, so that a request costs no wake-up of another
-//! task, and what it brings is taken in the poll that reads it. While it is parked nobody does: that the backend has
+//! task, and what it brings is taken in the poll that reads it. While it is parked it has no task: that the backend has
 //! closed it is found at the next request, or at the upkeep.
 
 use std::cell::RefCell;
@@ -67,7 +67,7 @@ enum Idle {
 }
 
 impl Idle {
-    /// Whether the backend has closed it, or sent what nobody asked for: whichever, a socket that has become readable
+    /// Whether the backend has closed it, or sent what was not asked for: whichever, a socket that has become readable
     /// is of no use. No system call is made.
     fn is_alive(&mut self) -> bool {
         match self {
@@ -98,7 +98,7 @@ enum Driver {
 impl Driver {
     /// Does what there is to do, and has this task woken when there is more. What comes of it for `sender`, and for
     /// bodies, is there when this returns, so that those need not wake anybody: they are polled after it, with
-    /// [`nobody`]. Whether it goes on.
+    /// [`noop_context`]. Whether it goes on.
     fn drive(&mut self, cx: &mut Context<'_>) -> bool {
         let polled = match self {
             Driver::Plain(connection) => Pin::new(connection.as_mut()).poll(cx),
@@ -106,7 +106,7 @@ impl Driver {
             Driver::Ended => return false,
         };
         if polled.is_ready() {
-            // Whoever waits for a response is told.
+            // The task that waits for a response is woken.
             *self = Driver::Ended;
         }
         polled.is_pending()

@@ -1,4 +1,4 @@
-//! Clients that leave, backends that reset, stall, refuse, die, reloads: whatever happens, nobody gets another's response,
+//! Clients that leave, backends that reset, stall, refuse, die, reloads: no client ever gets another's response,
 //! no request that is not repeatable is served twice, none is lost, and nothing is in flight when all is over.
 //!
 //! A few seconds; `cargo run --release -p plimsoll-proxy --example violence -- --minutes 30` is the same for longer.

@@ -77,7 +77,7 @@ fn write_for_ever(store: &Store) {
     }
 }
 
-/// Writes until there is no room, and looks whether the store bears it.
+/// Writes until there is no room, and looks whether the store survives it.
 fn fill(store: &Store) {
     for n in 1..=10 {
         store.write(&numbered(n)).unwrap();

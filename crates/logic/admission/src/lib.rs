@@ -17,7 +17,7 @@
 //! ```
 //!
 //! An ingress is asked with [`Admission::decide`] and informed with [`Admission::finish`]; the egress'
-//! policy keeps a [`ChipLedger`], and the sender of its requests a [`Retries`]. Between them goes one header each way: the
+//! policy keeps a [`ChipLedger`], and its caller a [`Retries`]. Between them goes one header each way: the
 //! request says how often it would be tried elsewhere, the response carries the chip, or that it is a
 //! refusal. Every option, its default and its reason: `docs/admission.md`.
 

@@ -127,7 +127,7 @@ impl PolicyKind {
 
     /// How slow start reaches it: those keep their tables in which a change of one weight moves many
     /// turns or keys, and weights do not reach a draw that is alike for all. In Maglev's what a newcomer turned away
-    /// would go to the next backend there, seldom to the one that had it, and the table costs too much to be made within a pick.
+    /// would go to the next backend, seldom to the one that had it, and the table costs too much to make within a pick.
     fn ramping(self, weights: &[u32], settings: &Settings) -> Result<Ramping, InvalidSetting> {
         Ok(match self {
             PolicyKind::HashMaglev if settings.slow_start.is_some() => {

@@ -41,8 +41,8 @@ pub trait Policy: Send {
     }
 
     /// Appends to `targets` the backends to ask for their load because of this request: called once
-    /// for each request, when [`Policy::probing`] says `Beside` or `Before`. An answer is reported to [`Policy::on_probe`]; one
-    /// that never comes is not.
+    /// for each request, when [`Policy::probing`] says `Beside` or `Before`. Answers go to [`Policy::on_probe`]; one
+    /// that never comes is not reported.
     fn probe_targets(
         &mut self,
         _request: &Request<'_>,

@@ -313,7 +313,7 @@ impl Node {
         kernel::run(program, "deparse", packet, Some(self.uplink.index))
     }
 
-    /// The names of its services' namespaces, for those who want to look into them (`ip netns exec NAME nft list ruleset`).
+    /// The names of its services' namespaces, to look into them (`ip netns exec NAME nft list ruleset`).
     pub fn namespaces(&self) -> Vec<String> {
         self.services.iter().filter_map(Service::namespace).collect()
     }

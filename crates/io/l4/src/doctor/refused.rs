@@ -7,9 +7,9 @@ use std::fs;
 use super::{Finding, Role};
 
 const CHECK: &str = "timestamps_refused";
-/// A refused echo is a handshake that does not end: one in so many is told.
+/// A refused echo is a handshake that does not end: one in so many is reported.
 const CONNECTIONS_TO_ONE_ECHO: u64 = 10_000;
-/// A segment with an old timestamp is sent again: one in so many is told. Networks deliver a few twice.
+/// A segment with an old timestamp is sent again: one in so many is reported. Networks deliver a few twice.
 const SEGMENTS_TO_ONE_OLD: u64 = 1_000;
 
 /// What the kernel counted; `None` where it does not count that.

@@ -1,4 +1,4 @@
-//! Who a request is from: `PROXY` protocol, `X-Forwarded-*`, trace context; what else clients speak; the access log.
+//! A request's client: `PROXY` protocol, `X-Forwarded-*`, trace context; what else clients speak; the access log.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -77,7 +77,7 @@ fn a_balancer_in_front_says_whose_connection_it_is() {
         assert_eq!(client.get("/again").status, 200, "it is announced once a connection");
         assert_eq!(backend.last().header("x-forwarded-for"), Some(source));
     }
-    // Who must announce itself and does not is not served; who need not is none of this.
+    // A peer that must announce a client and does not is not served; others need not.
     let before = backend.count();
     for wrong in [&b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"[..], b"PROXY TCP4 x y 1 2\r\n"] {
         let mut client = proxy.client("out");

@@ -6,7 +6,7 @@
 //! server 10.0.0.12:8080 weight=100;
 //! ```
 //!
-//! NGINX takes no weight of 0: such a server is `down`, with a comment that says that Plimsoll set it. While NGINX has not read the file
+//! NGINX takes no weight of 0: such a server is `down`, with a comment by Plimsoll. While NGINX has not read the file
 //! as it stands, its first line says so.
 
 use std::fmt::Write as _;

@@ -46,7 +46,7 @@ impl fmt::Display for Named {
     }
 }
 
-/// Starts it on the runtime of the caller; it ends when the handle is dropped. A member that has reported nothing for `gone`
+/// Starts it on the runtime of the caller; it ends when the handle is dropped. A member that is silent for `gone`
 /// is gone.
 pub fn start(members: Vec<(Named, SinkHandle)>, gone: Duration) -> SinkHandle {
     let (handle, end) = SinkHandle::new();

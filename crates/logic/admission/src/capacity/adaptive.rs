@@ -2,7 +2,7 @@
 //! allowance. It neither ratchets down nor lets the queue grow.
 //!
 //! `limit = cores + allowance` on a request's last try, less before ([`escalation`]), the cores from latency
-//! ([`Knee`]), from which requests overtake which ([`Overtaking`]) and, where requests are refused, from trials of two limits
+//! ([`Knee`]), from how requests overtake ([`Overtaking`]) and, where requests are refused, from trials of two limits
 //! ([`Trials`]), the allowance from what refusing costs ([`Allowance`](super::allowance)). Latency as such is not held against a goal or a best value seen
 //! once, as gradient methods do (Netflix' concurrency-limits, Envoy's adaptive concurrency): an
 //! application that slows down has as many cores as before, so the limit stays, and what is refused is

@@ -1,4 +1,4 @@
-//! Which requests overtake which: with `c` cores and a queue that is first in first out, a request that is done has at most
+//! How requests overtake: with `c` cores and a queue that is first in first out, a request that is done has at most
 //! `c − 1` earlier ones beside it, for all others wait behind these.
 //!
 //! A request's *place* is 1 + the number of those in flight that were admitted before it. When one of `n` is done,

@@ -11,7 +11,7 @@
 //! tables: a pick of a backend at part `p` of its ramp stands with probability
 //! `p / q`, `q` being the greatest part of those open, by the key where there is one, so that keys come to the
 //! newcomer one by one and stay. Policies whose draw is uniform do the same, for a weight does not reach it. What is
-//! turned away is picked for again without the newcomer; where that would not fall to the one that had the key before, as in
+//! turned away is picked for again without the newcomer; where that is not the one that had the key before, as in
 //! Maglev's table, by a second table of those that are settled.
 
 use std::time::Duration;

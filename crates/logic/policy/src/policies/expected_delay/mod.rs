@@ -238,8 +238,8 @@ impl ExpectedDelay {
         }
     }
 
-    /// Of the backends that answered last, the one with the least key. Failures not yet forgiven count as they do for own counts:
-    /// a backend that fails at once has nothing in flight to report.
+    /// Of the backends that answered last, the one with the least key. Failures not yet forgiven count as they do for
+    /// own counts: a backend that fails at once has nothing in flight to report.
     fn least_answered(&mut self, request: &Request<'_>, now: Nanos) -> Option<usize> {
         let mut best = (f32::INFINITY, None);
         for place in 0..self.answered.len() {
