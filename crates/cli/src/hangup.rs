@@ -23,7 +23,7 @@ pub fn hold() {
             && daemon.iter().zip(&words).all(|(word, found)| OsStr::new(word) == found)
     };
     if DAEMONS.iter().any(begins) {
-        // It fails only for signals that nobody may handle. The daemon that cannot have this says so when it
+        // It fails only for signals that no process may handle. The daemon that cannot have this says so when it
         // asks for its own.
         let _ = signal_hook::flag::register(SIGHUP, CAME.clone());
     }

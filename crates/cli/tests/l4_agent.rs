@@ -164,7 +164,7 @@ fn an_agent_runs_by_the_balancers_file_and_outlives_its_process() {
 }
 
 #[test]
-fn who_is_no_server_and_who_has_no_keys_is_told_so() {
+fn an_agent_on_no_backend_or_without_keys_is_refused_with_the_reason() {
     if !privileged() {
         return;
     }

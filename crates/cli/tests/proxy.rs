@@ -26,7 +26,7 @@ fn free() -> SocketAddr {
     listener.local_addr().expect("an address")
 }
 
-/// Answers every request when it is told to, one connection each.
+/// Answers every request when asked to, one connection each.
 fn backend(told: mpsc::Receiver<()>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -177,7 +177,7 @@ fn it_reads_its_configuration_again_and_refuses_one_that_is_wrong() {
     let mut kept = TcpStream::connect(first).expect("a connection");
     assert_eq!(asked(&mut kept), "HTTP/1.1 200 OK");
 
-    // All that is wrong is said, to who asks; what is in force stays.
+    // All that is wrong is reported in the answer; what is in force stays.
     let wrong = text("two", second).replace("threads: 2", "thread: 2").replace("random", "rand");
     std::fs::write(&config, wrong).expect("written");
     let refused = plimsoll(&["proxy", "reload", "--socket", socket.to_str().expect("a path")]);

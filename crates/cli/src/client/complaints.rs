@@ -15,7 +15,7 @@ pub struct Complaint {
     pub message: String,
     /// What to do about it.
     pub advice: &'static str,
-    /// Nobody is served.
+    /// No request is served.
     pub is_outage: bool,
 }
 
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows_is_no_outage() {
+    fn an_unknown_state_is_no_outage() {
         let mut unread = calm();
         for b in &mut unread.backends {
             (b.programmed, b.weight) = (None, 0);

@@ -119,7 +119,7 @@ pub struct Backend {
 pub struct Learn {
     /// The shape that is fitted.
     pub curve: CurveChoice,
-    /// How a change of a backend is told from noise.
+    /// How a change of a backend is distinguished from noise.
     pub drift: DriftTest,
     /// Whether curves are measured anew on purpose now and then.
     pub refresh: bool,

@@ -157,7 +157,7 @@ fn method(
     let method = &inspection.method;
     let algo = &method.name;
     match method.kind {
-        // The level is the reason, and has been told.
+        // The level is the reason, and has been reported.
         _ if algo.is_empty() => {}
         MethodKind::NoLiveWeights => findings.add(Finding::error(
             name,
@@ -194,7 +194,7 @@ fn method(
     }
 }
 
-/// Both ways: who is missing there, and who is not known here. `place` begins a message where there are several
+/// Both ways: which servers are missing there, and which are not known here. `place` begins a message with several
 /// balancers. Those left alone have been named with their reasons.
 fn names(
     name: &str,

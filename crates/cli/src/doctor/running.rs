@@ -9,12 +9,12 @@ use plimsoll_control::ServiceView;
 use crate::client::Failure;
 use crate::client::http::Client;
 
-/// Who answers where a daemon should.
+/// What answers where a daemon should.
 #[derive(Debug)]
 pub enum Running {
     /// A daemon, with what it shows of its services.
     Daemon(BTreeMap<String, ServiceView>),
-    /// Nobody.
+    /// No process.
     Nobody,
     /// Something else.
     Stranger(String),

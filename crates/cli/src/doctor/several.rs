@@ -42,7 +42,7 @@ pub fn examine(
     }
     let modelled = told.and_then(|view| view.plan.several_cost);
     let cost = match (method.kind, modelled, count) {
-        // It takes no weights, which has been told.
+        // It takes no weights, which has been reported.
         (MethodKind::NoLiveWeights, ..) => return,
         (MethodKind::Split, ..) => {
             "each splits its requests by the same weights, which costs nothing".to_owned()

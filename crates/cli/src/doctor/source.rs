@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_that_tells_of_nobody_is_not_well() {
+    fn a_query_without_servers_is_a_warning() {
         for (servers, troubles, severity) in [
             (3, &[][..], Severity::Ok),
             (1, &[], Severity::Ok),

@@ -8,7 +8,7 @@ use plimsoll_terminal::Format;
 
 use super::Pinned;
 
-/// Ask the program where a client's packet would go; nothing is counted, nobody's turn is taken
+/// Ask the program where a client's packet would go; nothing is counted, no server's turn is taken
 #[derive(clap::Args, Debug)]
 pub struct WhereArgs {
     #[command(flatten)]

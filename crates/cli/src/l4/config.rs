@@ -21,7 +21,7 @@ const KEY_FILE: &str = "/var/lib/plimsoll/l4.key";
 /// Root alone.
 const SOCKET_MODE: u32 = 0o600;
 const DRAIN: Duration = Duration::from_secs(24 * 3600);
-/// Long enough that who has none yet takes no more than a tenth of what the others have each second.
+/// Long enough that a server that has none yet takes no more than a tenth of what the others have each second.
 const SLOW_START: Duration = Duration::from_secs(10);
 const SHORTEST_START: Duration = Duration::from_secs(2);
 const LONGEST_START: Duration = Duration::from_secs(3600);
@@ -221,7 +221,7 @@ fn across(section: &Cursor<'_>, vips: &Cursor<'_>, config: &L4Config) -> Option<
     good
 }
 
-/// A list of at least one thing, every one read so that all problems are told.
+/// A list of at least one thing, every one read so that all problems are reported.
 fn all<T>(
     cursor: &Cursor<'_>,
     what: &str,
@@ -328,7 +328,7 @@ fn vip(cursor: &Cursor<'_>) -> Option<Vip> {
     Some(Vip { name, address, policy: policy?, slow_start: slow_start?, backends })
 }
 
-/// A part grows once a second: what is shorter than two would spare nobody.
+/// A part grows once a second: what is shorter than two would give no server less load.
 fn slow_start(cursor: &Cursor<'_>) -> Option<Duration> {
     let span = cursor.duration(Duration::ZERO..=LONGEST_START)?;
     if span.is_zero() || span >= SHORTEST_START {

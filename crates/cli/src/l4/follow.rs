@@ -27,7 +27,7 @@ pub trait Keep {
         false
     }
 
-    /// Waits for a question of somebody, and answers it. Dropped while it waits, it has lost none.
+    /// Waits for a client's question, and answers it. Dropped while it waits, it has lost none.
     fn asked(&mut self) -> impl Future<Output = ()> {
         pending()
     }
@@ -53,7 +53,7 @@ impl Signals {
 }
 
 /// Follows the file and the machine until SIGTERM or SIGINT, or until another has taken over.
-pub async fn follow_until_told(file: &Path, keeper: &mut impl Keep, mut signals: Signals) {
+pub async fn follow_until_stopped(file: &Path, keeper: &mut impl Keep, mut signals: Signals) {
     let mut follow = Follow::new(file.to_owned());
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

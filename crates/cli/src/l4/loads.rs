@@ -1,7 +1,7 @@
 //! How busy the servers are, as their agents tell (`GET /v1/load`), for services with `load: cpu`.
 //!
-//! Every server is asked once a second, each by a task of its own, so that one that hangs delays nobody. What
-//! a server told holds for [`LIFETIME`]; from then on the average is taken for it (`plimsoll_feedback::awrr`).
+//! Every server is asked once a second, each by a task of its own, so that one that hangs delays no other. What
+//! a server reported holds for [`LIFETIME`]; from then on the average is taken for it (`plimsoll_feedback::awrr`).
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -41,7 +41,7 @@ impl Drop for Asking {
     }
 }
 
-/// What one server has told so far.
+/// What one server has reported so far.
 #[derive(Debug, Default)]
 struct Heard {
     last: Option<(CpuLoad, Instant)>,
@@ -53,7 +53,7 @@ struct Heard {
 }
 
 impl Loads {
-    /// Asks the servers of these services from now on, each at this port, and nobody else.
+    /// Asks the servers of these services from now on, each at this port, and no others.
     pub fn aim(&mut self, vips: &[Vip], port: Option<u16>) {
         let places: Vec<SocketAddr> = vips.iter().flat_map(|vip| places(vip, port)).collect();
         self.asking.retain(|place, _| places.contains(place));
@@ -65,7 +65,7 @@ impl Loads {
         }
     }
 
-    /// What the servers of a service told, of those that were asked already.
+    /// What the servers of a service reported, of those that were asked already.
     pub fn told(&self, vip: &Vip, port: Option<u16>) -> Vec<(String, Told)> {
         let now = Instant::now();
         let of = |(backend, place): (&plimsoll_l4::Backend, SocketAddr)| {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_grows_old_and_failures_are_counted_once() {
+    fn a_reported_load_expires_and_failures_are_counted_once() {
         let from = SocketAddr::from(([10, 0, 2, 2], 7402));
         let began = Instant::now();
         let at = |seconds| began + Duration::from_secs(seconds);

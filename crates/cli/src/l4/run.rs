@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tracing::{debug, error, info, warn};
 
 use super::config;
-use super::follow::{Keep, Signals, follow_until_told};
+use super::follow::{Keep, Signals, follow_until_stopped};
 use super::loads::Loads;
 use super::metrics::Metrics;
 use super::routes::Routes;
@@ -64,7 +64,7 @@ async fn keep(file: &Path, section: config::Section) -> Result<(), String> {
     keeper.routes = Routes::watch();
     keeper.listen(&section)?;
     keeper.follow_loads(&section);
-    follow_until_told(file, &mut keeper, signals).await;
+    follow_until_stopped(file, &mut keeper, signals).await;
     info!("leaving; the kernel goes on balancing");
     Ok(())
 }
@@ -80,7 +80,7 @@ struct Keeper {
     loads: Loads,
     /// Where servers tell their load.
     load_port: Option<u16>,
-    /// Told of changes at once; without, they are seen when the machine is looked at.
+    /// Reports changes at once; without, they are seen when the machine is looked at.
     routes: Option<Routes>,
     /// What was wrong with the key file when it was last looked at.
     keys_said: String,
@@ -129,7 +129,7 @@ impl Keep for Keeper {
             () = changed => self.follow_network(),
             // This end holds a sender as well: there is always another question to wait for.
             Some((question, reply)) = self.questions.recv() => {
-                // Who asked may be gone by now.
+                // The client may be gone by now.
                 let _ = reply.send(answer(&mut self.balancer, question));
             }
         }

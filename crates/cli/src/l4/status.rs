@@ -36,7 +36,7 @@ pub fn run(args: &StatusArgs) -> ExitCode {
     }
 }
 
-/// Who set the weights, in words.
+/// What set the weights, in words.
 fn set_by(weights: &WeightsStatus) -> String {
     let at = || {
         let ms = i64::try_from(weights.unix_ms.unwrap_or(0)).unwrap_or(i64::MAX);

@@ -17,7 +17,7 @@ pub struct Chart {
     pub points: Vec<(f64, f64)>,
     /// Where the backend works now: (requests per second, milliseconds).
     pub now: Option<(f64, f64)>,
-    /// Requests per second it can bear.
+    /// Its capacity, requests per second.
     pub capacity_rps: f64,
     /// Unloaded service time, milliseconds.
     pub l0_ms: f64,

@@ -21,7 +21,7 @@ pub const LEGEND: &str = "⠒ fitted curve   o measured   ● now   ┊ capacity
 /// The dot of a braille character at (column 0…1, row 0…3), as a bit of U+2800.
 const DOTS: [[u32; 4]; 2] = [[0x01, 0x02, 0x04, 0x40], [0x08, 0x10, 0x20, 0x80]];
 
-/// Charts beside and below each other, as many to a line as the screen bears.
+/// Charts beside and below each other, as many to a line as the screen has room for.
 pub fn grid(charts: &[Chart], screen: &Screen) -> String {
     let each = LABEL + 1 + WIDTH + BETWEEN;
     let across = ((screen.width.unwrap_or(USUAL_WIDTH) + BETWEEN) / each).max(1);

@@ -50,7 +50,7 @@ pub struct Options {
 /// Why the daemon did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A part cannot be told what the configuration says; complete lines.
+    /// A part cannot take what the configuration says; complete lines.
     #[error("{0}")]
     Config(String),
     /// The balancer that was named in the place of a file cannot be helped.
@@ -85,7 +85,7 @@ pub async fn run(options: Options, base: Base) -> Result<(), StartError> {
     let (mut looker, config) = Looker::start(base).await.map_err(StartError::Balancer)?;
     let (mut daemon, thread) = Daemon::start(options, config, origin).await?;
     let (stop_api, api_stopped) = watch::channel(());
-    // A port that is taken is told before any service starts; who asks early waits until all are there.
+    // A port that is taken is reported before any service starts; early requests wait until all are there.
     let listener = daemon.listen().await?;
     daemon.start_all().await?;
     let api = daemon.answer(listener, api_stopped);
@@ -117,7 +117,7 @@ pub async fn run(options: Options, base: Base) -> Result<(), StartError> {
     Ok(())
 }
 
-/// From here on, signals are told and no longer kill: those that end the daemon, and the one to reload.
+/// From here on, signals are received and no longer kill: those that end the daemon, and the one to reload.
 fn signals() -> io::Result<(Stop, Signal)> {
     let interrupt = signal(SignalKind::interrupt())?;
     let stop = Stop { interrupt, terminate: signal(SignalKind::terminate())? };
@@ -406,7 +406,7 @@ impl Daemon {
     }
 
     async fn end(&mut self) {
-        // All are told before any is waited for.
+        // All are asked to end before any is waited for.
         let running = std::mem::take(&mut self.running);
         let tasks: Vec<JoinHandle<()>> = running.into_values().map(|r| r.task).collect();
         let all = async {

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_is_told_once_it_has_settled_and_only_once() {
+    fn a_file_change_is_reported_once_after_it_has_settled() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("f.yaml");
         let write = |text: &str| fs::write(&path, text).expect("written");

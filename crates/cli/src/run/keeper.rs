@@ -1,5 +1,5 @@
-//! The store's own thread: it gathers what is to be kept, writes it in batches, and flushes. Nobody
-//! who decides or measures ever waits for a disk.
+//! The store's own thread: it gathers what is to be kept, writes it in batches, and flushes. Nothing
+//! that decides or measures ever waits for a disk.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -133,7 +133,7 @@ impl Writer {
                 Ok(()) => set(&self.trouble, None),
             }
             if let Some(asked) = asked {
-                // Who asked may have gone.
+                // The caller may have gone.
                 let _ = asked.send(());
             }
             if ended {
@@ -148,7 +148,7 @@ struct Gathered {
     batch: Batch,
     /// Nothing more will come.
     ended: bool,
-    /// Somebody waits until it is written.
+    /// A caller waits until it is written.
     asked: Option<oneshot::Sender<()>>,
 }
 

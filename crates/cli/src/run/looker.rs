@@ -32,7 +32,7 @@ pub fn shown_by(servers: usize) -> Duration {
     LOOKS * rest(u32::try_from(servers).unwrap_or(u32::MAX))
 }
 
-/// What the daemon was told to steer.
+/// What the daemon is configured to steer.
 #[derive(Clone, Debug)]
 pub enum Base {
     /// What the file says.
@@ -82,7 +82,7 @@ pub struct Found {
     pub config: Config,
 }
 
-/// Looks, in a task of its own: a balancer that hangs keeps nobody from signals.
+/// Looks, in a task of its own: a balancer that hangs delays no signal.
 pub struct Looker {
     wanted: watch::Sender<Wanted>,
     found: mpsc::Receiver<Found>,
@@ -216,7 +216,7 @@ async fn ask(config: &Config) -> Looks {
     }
 }
 
-/// The first balancer of a service that has told its pool, with that.
+/// The first balancer of a service that has reported its pool, with the pool.
 fn first_that_answers<'a>(
     service: &'a Service,
     found: &'a Looks,
@@ -263,15 +263,15 @@ impl Explorer {
                     Some(why) => self.say(&service.name, &format!("cannot be helped: {why}"), true),
                     None => self.say(&service.name, &pool.summary(), false),
                 }
-                self.say_who_told(service, sink, &found);
+                self.log_which_balancer_answered(service, sink, &found);
             }
             service.backends = self.known.get(&service.name).cloned().unwrap_or_default();
         }
         config
     }
 
-    /// Says when it is another balancer than the first that told which servers there are, and when it is the first again.
-    fn say_who_told(&mut self, service: &Service, sink: &Sink, found: &Looks) {
+    /// Logs when another balancer than the first reports which servers there are, and when it is the first again.
+    fn log_which_balancer_answered(&mut self, service: &Service, sink: &Sink, found: &Looks) {
         let (first, name) = (service.sink.value.first(), &service.name);
         if sink == first {
             if self.stood_in.remove(name).is_some() {

@@ -12,7 +12,7 @@ use plimsoll_store::{EventRecord, StoredEvent};
 use super::keeper::Keeper;
 use super::log;
 
-/// Tells everybody.
+/// Tells all receivers.
 pub fn note(service: &Arc<str>, publisher: &Publisher, keeper: &Keeper, record: Record) {
     log::record(service, &record);
     let now = SystemTime::now();

@@ -33,7 +33,7 @@ impl Passive {
         Passive { last: now, loads: BTreeMap::new() }
     }
 
-    /// Takes in what every backend bears now, for the probes to come.
+    /// Takes in every backend's capacity now, for the probes to come.
     pub fn see(&mut self, view: &ServiceView) {
         self.loads = view
             .backends

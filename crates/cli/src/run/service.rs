@@ -43,7 +43,7 @@ const WAITING: usize = 1_024;
 /// What the services share.
 #[derive(Clone, Debug)]
 pub struct Shared {
-    /// Drives phases, jitter and the models' luck.
+    /// The rng of phases, jitter and the models.
     pub seed: u64,
     /// Keeps what was learned.
     pub keeper: Keeper,
@@ -179,7 +179,7 @@ impl Service {
         Ok(())
     }
 
-    /// Leaves the balancer with weights that need nobody to steer.
+    /// Leaves the balancer with weights that need no controller.
     async fn leave(&mut self) {
         let before = self.controller.epoch();
         self.step(Event::Stopping);
@@ -206,7 +206,7 @@ impl Service {
         }
     }
 
-    /// The most urgent thing to do: what became of a plan, then who died, then all else.
+    /// The most urgent thing to do: what became of a plan, then which backends died, then all else.
     async fn next(
         &mut self,
         setups: &mut watch::Receiver<Arc<ServiceSetup>>,

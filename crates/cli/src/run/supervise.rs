@@ -41,7 +41,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
     #[tokio::test]
-    async fn a_panic_and_an_error_are_told_and_followed_by_a_new_start() {
+    async fn a_panic_and_an_error_are_reported_and_followed_by_a_restart() {
         let starts = Arc::new(AtomicU32::new(0));
         let mut told = Vec::new();
         let start = || {

@@ -1,4 +1,4 @@
-//! From what the configuration means to what each part is told. Nothing here opens a socket; the only
+//! From what the configuration means to what each part gets. Nothing here opens a socket; the only
 //! file that is read is the one of TLS authorities, where one is named.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use crate::config;
 const WATCH_CHECKS: u32 = 1;
 const WATCH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Everything that the parts of one service are told.
+/// Everything that the parts of one service get.
 #[derive(Clone, Debug)]
 pub struct ServiceSetup {
     /// For the controller.
@@ -50,9 +50,9 @@ impl ServiceSetup {
 /// What measures the backends, and what watches them.
 #[derive(Clone, Debug)]
 pub struct ProbeSetup {
-    /// Whom to measure, and to watch where that is on the same port.
+    /// The backends to measure, and to watch where that is on the same port.
     pub measured: BTreeMap<BackendId, Target>,
-    /// Whom to watch on a port of its own.
+    /// The backends to watch on a port of its own.
     pub watched: BTreeMap<BackendId, Target>,
     /// The part of the gap between two probes that chance may shift them by.
     pub jitter: f64,

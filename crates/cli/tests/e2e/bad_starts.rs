@@ -22,7 +22,7 @@ fn a_wrong_configuration_exits_2_with_every_problem_and_its_place() {
 }
 
 #[test]
-fn nobody_to_ask_exits_4() {
+fn without_a_daemon_commands_exit_4() {
     let api = format!("http://{}", free_address());
     for command in ["status", "weights", "curves", "plan", "events"] {
         let output = plimsoll(&[command, "--api", &api]);
@@ -32,7 +32,7 @@ fn nobody_to_ask_exits_4() {
 }
 
 #[test]
-fn a_second_daemon_on_the_same_store_is_told_who_has_it() {
+fn a_second_daemon_on_the_same_store_names_the_process_that_holds_it() {
     let mut rig = Rig::new("roundrobin", &[1.0]);
     let first = rig.daemon();
     let held_by = format!("process {}", first.pid());

@@ -9,7 +9,7 @@ use crate::rig::Rig;
 /// Learning takes its time, on a busy machine more.
 const LEARNED: Duration = Duration::from_secs(180);
 
-/// And so may the relief of who slows down.
+/// And so may the relief of a backend that slows down.
 const RELIEVED: Duration = Duration::from_secs(60);
 
 #[test]
@@ -27,7 +27,7 @@ fn a_backend_that_slows_down_is_seen_and_relieved_and_more_traffic_is_not_taken_
     // Long enough that its cores are sure.
     std::thread::sleep(Duration::from_secs(20));
     assert!(!daemon.has_event("drift", "works at"), "{}", daemon.log());
-    // Whoever has more, and so more than half of it could bear; the other one may be at rest to be measured.
+    // Whoever has more, and so more than half has the capacity for it; the other one may have weight 0 to be measured.
     let (slow, fast) =
         if rig.weight("s1") < rig.weight("s2") { ("s2", "s1") } else { ("s1", "s2") };
     rig.bed.set(slow, Change::speed(0.5)).expect("the testbed runs");

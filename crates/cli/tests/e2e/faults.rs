@@ -81,7 +81,7 @@ fn a_server_in_maintenance_is_left_alone() {
 }
 
 #[test]
-fn a_wrong_url_fails_nobody() {
+fn a_wrong_work_url_fails_no_backend() {
     let mut rig = Rig::new("roundrobin", &[1.0, 1.0]);
     rig.service = "    probe: { path: /work, interval: 100ms, requests: 1 }\n".to_owned();
     rig.set_mode("s1", Mode::Status(404));
@@ -105,7 +105,7 @@ fn a_wrong_url_fails_nobody() {
 }
 
 #[test]
-fn strange_answers_of_one_backend_take_that_one_out_and_hurt_nobody() {
+fn strange_answers_of_one_backend_take_out_that_backend_only() {
     let mut rig = Rig::new("roundrobin", &[1.0, 1.0]);
     rig.service =
         "    probe: { path: /work, interval: 50ms, requests: 1, timeout: 200ms }\n".to_owned();

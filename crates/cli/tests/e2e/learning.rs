@@ -1,4 +1,4 @@
-//! The main thing: weights that follow what the backends can bear.
+//! The main thing: weights that follow the backends' capacities.
 
 use std::time::Instant;
 
@@ -54,11 +54,11 @@ fn observing_programs_nothing() {
 }
 
 #[test]
-fn how_long_a_drain_takes_is_seen_by_who_is_set_to_0_for_another_reason() {
+fn the_drain_time_is_learned_from_a_backend_parked_at_weight_0() {
     // A third of 100 req/s overloads s2, which can do 6: without it all are served sooner, but its queue goes on. The
     // two others are each other's reserve.
     let mut rig = Rig::new("roundrobin", &[1.0, 0.03, 1.0]);
-    // Who leaves its probes unanswered would have failed, and such drains are not learned from.
+    // A backend that leaves its probes unanswered would have failed, and such drains are not learned from.
     rig.service = "    probe: { path: /work, timeout: 60s }\n    liveness: { path: /health, interval: 100ms, \
                    requests: 3, timeout: 5s }\n"
         .to_owned();

@@ -67,7 +67,7 @@ fn an_haproxy_that_comes_late_is_waited_for() {
 }
 
 #[test]
-fn an_haproxy_that_hangs_is_told_when_it_goes_on() {
+fn weights_reach_an_haproxy_that_hung_once_it_continues() {
     let rig = Rig::new("roundrobin", &[1.0, 1.0]);
     let daemon = rig.daemon();
     until("the balancer to be read", || daemon.backend("s2")["programmed"] == 100);
@@ -148,7 +148,7 @@ fn weights_of_zero_everywhere_are_mended_at_once_on_a_real_haproxy() {
     let rig = Rig::new("roundrobin", &[1.0, 1.0]);
     let daemon = rig.daemon();
     until("the balancer to be read", || daemon.backend("s2")["programmed"] == 100);
-    // Weights that somebody keeps changing are asserted every ten seconds only; these are not left so long.
+    // Weights that an administrator keeps changing are asserted every ten seconds only; these are not left so long.
     let mut times = 0;
     until_within(Duration::from_secs(40), "weights to be mended twelve times", || {
         if rig.weight("s1") + rig.weight("s2") > 0 {

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::rig::relay::{Meddle, Relay};
 use crate::rig::{Daemon, Rig, arg, out, until};
 
-/// Weights follow what happens, readiness stays, and lines that nobody got are counted.
+/// Weights follow what happens, readiness stays, and lines that were dropped are counted.
 fn steers(rig: &Rig, daemon: &mut Daemon) {
     until("the balancer to be read", || daemon.backend("s2")["programmed"] == 100);
     for round in 0..2 {
@@ -69,7 +69,7 @@ fn steering_survives_closed_output_descriptors() {
 }
 
 #[test]
-fn steering_survives_a_log_pipe_that_nobody_reads() {
+fn steering_survives_a_log_pipe_without_a_reader() {
     const PAGE: usize = 4096;
     let rig = Rig::new("roundrobin", &[1.0, 1.0]);
     let (reader, mut writer) = std::io::pipe().expect("a pipe");

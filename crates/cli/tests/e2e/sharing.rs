@@ -186,7 +186,7 @@ fn a_backend_steered_twice_under_two_spellings_is_refused() {
 }
 
 #[test]
-fn a_service_that_moves_to_another_haproxy_or_leaves_closes_what_nobody_needs() {
+fn a_service_that_moves_to_another_haproxy_or_leaves_closes_unused_connections() {
     let mut pools = Pools::new(2, "");
     let other = Pools::new(2, "");
     let daemon = pools.daemon();

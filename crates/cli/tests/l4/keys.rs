@@ -103,7 +103,7 @@ fn a_clock_that_is_set_forward_rotates_no_salt_that_is_in_use() {
     daemon.start();
     let mut connections = service.opened(4);
 
-    // What a clock says that was set forward by a day, told by a file that is a day older.
+    // What a clock says that was set forward by a day, as shown by a file that is a day older.
     let older = Keys { since_unix_ms: now - 24 * 3_600_000, ..keys };
     older.save(&file).expect("saved");
     daemon.wait_for("keys read");

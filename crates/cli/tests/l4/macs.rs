@@ -19,7 +19,7 @@ fn all_hear_their_server(clients: &mut [Connection], when: &str) {
     }
 }
 
-/// `silent`: the server asks for nobody's address either, which would tell its own.
+/// `silent`: the server asks for no address either, which would tell its own.
 fn connections_survive(v6: bool, silent: bool) {
     let service = Service::new(2, 2, v6);
     let daemon = Daemon::started(&service, &["s1", "s2"]);

@@ -29,7 +29,7 @@ fn total(status: &serde_json::Value, field: &str) -> u64 {
 }
 
 #[test]
-fn a_daemon_reloads_is_killed_and_starts_over_and_nobody_notices() {
+fn a_daemon_reloads_is_killed_and_starts_again_without_breaking_connections() {
     if !privileged() {
         return;
     }
@@ -38,7 +38,7 @@ fn a_daemon_reloads_is_killed_and_starts_over_and_nobody_notices() {
     let mut connections = service.opened(20);
     assert!(connections.iter().all(|one| one.server != "s3"));
 
-    // A configuration that is wrong changes nothing and is told with its place.
+    // A configuration that is wrong changes nothing and is reported with its place.
     daemon.change("round_robin", "round_about");
     daemon.signal(rustix::process::Signal::HUP);
     daemon.wait_for("l4.yaml:10:15: l4.vips[0].policy: expected round_robin or");
@@ -88,7 +88,7 @@ fn follows_its_file_writing_to(log: impl Into<std::process::Stdio>) {
 }
 
 #[test]
-fn the_kernels_tables_follow_the_file_though_nobody_reads_the_log() {
+fn the_kernels_tables_follow_the_file_while_the_log_is_not_read() {
     if !privileged() {
         return;
     }
@@ -134,7 +134,7 @@ fn without_rights_it_says_which_are_missing() {
 }
 
 #[test]
-fn where_asks_the_program_and_takes_nobodys_turn() {
+fn where_asks_the_program_and_counts_nothing() {
     if !privileged() {
         return;
     }

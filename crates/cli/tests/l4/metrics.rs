@@ -44,7 +44,7 @@ fn metrics(service: &Service, place: &str) -> Result<BTreeMap<String, f64>, Stri
     Ok(body.lines().filter(|line| !line.starts_with('#')).map(sample).collect())
 }
 
-/// A daemon that serves them to everybody.
+/// A daemon that serves them at every address.
 fn serving(service: &Service) -> Daemon<'_> {
     let mut daemon = Daemon::of(service, &["s1", "s2"]);
     daemon.change("  vips:", "  metrics: { listen: \"0.0.0.0:7401\" }\n  vips:");
@@ -145,7 +145,7 @@ fn a_port_in_use_is_refused_at_the_start_and_waited_for_after_a_reload() {
     // Whoever has it answers nothing that a daemon of ours would.
     listener.set_nonblocking(true).expect("set");
     let closing = std::thread::spawn(move || {
-        // One is asked who it is.
+        // One is asked for its name.
         let began = Instant::now();
         while began.elapsed() < PATIENCE {
             if let Ok((stream, _)) = listener.accept() {

@@ -14,7 +14,7 @@ fn among_own_mounts(service: &Service, script: &str) -> Output {
 }
 
 #[test]
-fn pins_that_would_go_with_the_process_are_refused_and_told() {
+fn pins_in_a_private_mount_namespace_are_refused_and_found_by_doctor() {
     if !privileged() {
         return;
     }
@@ -33,6 +33,6 @@ fn pins_that_would_go_with_the_process_are_refused_and_told() {
     let told: serde_json::Value = serde_json::from_slice(&told.stdout).expect("JSON");
     let findings = told["findings"].as_array().expect("a list");
     let bpffs = findings.iter().find(|one| one["check"] == "bpffs").expect("looked at");
-    // Where the machine's first process may not be looked at, it cannot be told for sure.
+    // Where the machine's first process may not be looked at, it cannot be known for sure.
     assert_ne!(bpffs["level"], "ok", "{bpffs}");
 }

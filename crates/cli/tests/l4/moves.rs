@@ -139,7 +139,7 @@ fn a_client_on_the_link_moves(family: &Family) {
     let mut connections = service.opened(6);
     answers_come_by(&service, &mut connections, "c0", "at first");
 
-    // It says so when it asks for its router: nobody else tells the balancer.
+    // It says so when it asks for its router: no other machine tells the balancer.
     service.net.exec("cli", "ip link set c0 address 02:00:00:00:01:99");
     answers_come_by(&service, &mut connections, "c0", "by another MAC address");
     connections.extend(service.opened(4));

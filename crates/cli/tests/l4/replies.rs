@@ -6,7 +6,7 @@ use crate::daemon::{Daemon, PATIENCE};
 use crate::rig::privileged;
 use crate::rig::service::{Service, all_stay};
 
-/// Waits until replies of the service's family go as told.
+/// Waits until replies of the service's family go as expected.
 fn wait_for(daemon: &Daemon<'_>, v6: bool, field: &str, value: &str) {
     let began = Instant::now();
     loop {

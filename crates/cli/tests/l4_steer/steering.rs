@@ -173,7 +173,7 @@ fn new_connections_follow_what_was_learned_and_outlive_everybody() {
     assert_eq!(scene.weights(), last);
     assert!(by_controller(&scene));
 
-    // A balancer that knows nothing any more is told again, by a controller that remembers.
+    // A balancer that knows nothing any more gets its weights again, by a controller that remembers.
     let _controller = scene.steer();
     until("a plan of the new controller", || {
         scene.place.log("run.log").matches("started").count() == 2

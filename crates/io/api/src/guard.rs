@@ -1,4 +1,4 @@
-//! Who may ask, and what a browser may do with the answer.
+//! Which clients may ask, and what a browser may do with the answer.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -91,7 +91,7 @@ impl Connection {
 #[derive(Debug)]
 pub struct Busy {
     place: Arc<Place>,
-    /// None for a connection that was told to end when the request came.
+    /// None for a connection that was asked to end when the request came.
     end: Option<oneshot::Sender<()>>,
 }
 

@@ -71,7 +71,7 @@ pub fn of_hub(hub: Hub) -> Router {
         .with_state(hub)
 }
 
-/// These paths for who may ask, and words for everything else.
+/// These paths for clients that may ask, and words for everything else.
 pub fn guarded(paths: Router, hosts: HostGuard) -> Router {
     paths
         .method_not_allowed_fallback(|| async {

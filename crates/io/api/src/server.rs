@@ -28,7 +28,7 @@ use crate::routes;
 /// Connections served at the same time; more wait until one of these ends. A browser opens six.
 const MAX_CONNECTIONS: usize = 128;
 /// When so few more may be served, every new connection ends the one that has been idle for longest: who
-/// keeps many connections and asks nothing locks nobody out.
+/// keeps many connections and asks nothing locks no other client out.
 const RESERVE: usize = 16;
 /// A request's head may be this long, bytes; hyper allows no less than 8 KiB.
 const MAX_HEAD: usize = 16 << 10;

@@ -45,7 +45,7 @@ pub struct ServiceSummary {
     pub service: String,
     /// How the balancer picks.
     pub method: MethodKind,
-    /// The balancer's own name for it; empty while it has not told.
+    /// The balancer's own name for it; empty while it has not reported it.
     pub method_name: String,
     /// What the controller is doing.
     pub phase: Phase,
@@ -166,7 +166,7 @@ pub struct ServicePlan {
     pub service: String,
     /// How the balancer picks.
     pub method: MethodKind,
-    /// The balancer's own name for it; empty while it has not told.
+    /// The balancer's own name for it; empty while it has not reported it.
     pub method_name: String,
     /// What the controller is doing.
     pub phase: Phase,
@@ -213,7 +213,7 @@ pub struct Event {
     pub unix_ms: i64,
     /// What kind of thing happened.
     pub kind: RecordKind,
-    /// To whom; `null` for the whole service.
+    /// The backend; `null` for the whole service.
     pub backend: Option<String>,
     /// Why, for people.
     pub reason: String,

@@ -98,7 +98,7 @@ static __noinline int is_kernels(const struct first *first)
 	return bpf_map_lookup_elem(&own, &key) != NULL;
 }
 
-/* A packet whose flow cannot be told: no way round the chains where what no service matches is dropped. */
+/* A packet whose flow cannot be determined: no way round the chains where what no service matches is dropped. */
 static __noinline int cannot_tell(struct xdp_md *ctx, __u32 type, __u32 why)
 {
 	__u32 zero = 0;
@@ -230,7 +230,7 @@ INLINE int to_flow(struct xdp_md *ctx, struct parsed *p, void *table, const int 
 			count_reason(REASON_ERROR_UNKNOWN);
 			return XDP_PASS;
 		}
-		/* A reply to what a NAT made of its flow: nobody else knows whose it is. */
+		/* A reply to what a NAT made of its flow: no other node knows the flow. */
 		if (flow && (flow->signs & SIGN_PEER) && p->turned != (flow->signs & SIGN_TURNED)) {
 			count_reason(REASON_NO_NODE);
 			return XDP_DROP;

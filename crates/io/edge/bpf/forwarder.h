@@ -104,9 +104,9 @@ enum reason {
 	REASON_NO_NODE,		 /* a new flow, and no node takes it */
 	REASON_FULL,		 /* a new flow, and the table is full */
 	REASON_MALFORMED,
-	REASON_TOO_BIG,		 /* longer than the way to the node takes; the sender was told, where it may be */
+	REASON_TOO_BIG,		 /* longer than the way to the node takes; the sender gets an error, if it may */
 	REASON_FOREIGN_VNI,
-	REASON_UNKNOWN_NODE,	 /* VXLAN from elsewhere, by another interface, or with ids that nobody has */
+	REASON_UNKNOWN_NODE,	 /* VXLAN from elsewhere, by another interface, or with ids that no node has */
 	REASON_NESTED,		 /* from a node, and VXLAN for this machine or a node within */
 	REASON_RETURNED,	 /* from nodes, sent on */
 	REASON_TAUGHT,		 /* learned from a rewritten packet how the way back looks */

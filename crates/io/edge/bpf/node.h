@@ -12,7 +12,7 @@
 struct node_config {
 	__u32 vni;	 /* as in the packet */
 	__u32 address;	 /* this node's */
-	__u32 forwarder; /* whose packets are taken; 0: nobody's yet */
+	__u32 forwarder; /* whose packets are taken; 0: none yet */
 	__u32 server;
 	__u32 uplink;	   /* index of the interface towards the forwarder */
 	__u32 uplink_port; /* and in `uplinks` */
@@ -34,7 +34,7 @@ struct service_count {
 enum node_reason {
 	NODE_MALFORMED,
 	NODE_FOREIGN_VNI,
-	NODE_STRANGER, /* VXLAN from somebody who is not the forwarder */
+	NODE_STRANGER, /* VXLAN from another sender than the forwarder */
 	NODE_UNKNOWN_IDS,
 	NODE_NO_MARK, /* left a namespace without its mark: its own packets, or a ruleset changed marks */
 	NODE_ROUTE_ASKED,

@@ -73,7 +73,7 @@ PROGRAMS(chain_behind, MAX_CHAIN + 1);
 NODE_MAP(functions, BPF_MAP_TYPE_ARRAY, MAX_CHAIN, struct function_settings);
 NODE_MAP(function_counts, BPF_MAP_TYPE_PERCPU_ARRAY, MAX_CHAIN, __u64);
 NODE_MAP(passing, BPF_MAP_TYPE_PERCPU_ARRAY, 1, struct passing);
-/* The namespace's legs, from this side: 0 towards who begins flows, 1 away from them. */
+/* The namespace's legs, from this side: 0 towards the side that begins flows, 1 away from them. */
 NODE_MAP(legs, BPF_MAP_TYPE_DEVMAP, 2, __u32);
 NODE_MAP(leg_macs, BPF_MAP_TYPE_ARRAY, 2, __u64);
 NODE_MAP(ring_turn, BPF_MAP_TYPE_PERCPU_ARRAY, 1, __u32);
@@ -209,7 +209,7 @@ INLINE int do_work(struct xdp_md *ctx, const int behind)
 		return XDP_DROP;
 	__u64 hash = now->key[0];
 	bpf_loop(set->iterations, work_step, &hash, 0);
-	/* Kept, so that it is not optimised away; nobody's address changes. */
+	/* Kept, so that it is not optimised away; no address changes. */
 	now->flags |= (hash == 1) << 30;
 	return next(ctx, now, behind);
 }
@@ -352,7 +352,7 @@ INLINE int left(struct xdp_md *ctx, __u32 flags)
 	return node_drop(NODE_UNKNOWN_IDS);
 }
 
-/* By the leg away from who begins flows: on the way out. */
+/* By the leg away from the side that begins flows: on the way out. */
 SEC("xdp") int leave(struct xdp_md *ctx)
 {
 	return left(ctx, 0);

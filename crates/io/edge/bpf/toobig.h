@@ -1,4 +1,4 @@
-/* Path MTU: who sends a packet that no longer fits with what is put in front is told (RFC 1191, RFC 8201). */
+/* Path MTU: the sender of a packet too long for what is put in front gets an ICMP error (RFC 1191, RFC 8201). */
 #pragma once
 #include "encap.h"
 

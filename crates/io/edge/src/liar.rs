@@ -1,4 +1,4 @@
-//! A node's voice without the node (feature `bench`): it answers a forwarder's questions with whatever it is told to say.
+//! A node's voice without the node (feature `bench`): it answers a forwarder's questions with whatever it is given.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub struct Lie {
     pub calibrated_ns: f64,
 }
 
-/// Somebody who has the key and a node's address.
+/// An attacker who has the key and a node's address.
 #[derive(Debug)]
 pub struct Liar {
     key: Key,

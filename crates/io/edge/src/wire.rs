@@ -15,9 +15,9 @@ pub(crate) const WRAP_BYTES: usize = 64;
 pub struct FlowKey {
     /// IP protocol number.
     pub protocol: u8,
-    /// Who began it.
+    /// The side that began it.
     pub source: SocketAddr,
-    /// Whom it was for.
+    /// The side it was for.
     pub destination: SocketAddr,
 }
 

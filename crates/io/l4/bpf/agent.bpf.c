@@ -3,7 +3,7 @@
  *   egress    from the VIP: TSval gets the server's cookie in its upper half, as the balancer would write it
  *   ingress   to the VIP: TSecr gets the upper half back that the server's stack really sent
  *
- * They keep nothing about a connection. What an echo was before is told by the server's own clock and the
+ * They keep nothing about a connection. What an echo was before is known from the server's own clock and the
  * connection's random offset (net.ipv4.tcp_timestamps = 1), which the kernel keeps in its socket anyhow;
  * so servers may stay with Linux's default. One look at the socket table for each aggregated segment is
  * what that costs. */

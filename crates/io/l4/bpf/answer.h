@@ -20,7 +20,7 @@ struct icmp_head {
 	__sum16 checksum;
 };
 
-/* Back to who sent it, by the interface it came in by. */
+/* Back to the sender, by the interface it came in by. */
 INLINE int back(struct xdp_md *ctx)
 {
 	struct ethernet *eth = (void *)(long)ctx->data;

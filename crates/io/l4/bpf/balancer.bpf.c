@@ -4,7 +4,7 @@
  *                   server sent; MAC rewrite; redirect
  *   from a server   VIP by source; server by its MAC address; cookie into TSval; MAC rewrite; redirect
  *
- * The straight way costs no more than array look-ups, all inlined by the JIT, whatever the number of
+ * The fast path costs no more than array look-ups, all inlined by the JIT, whatever the number of
  * connections, and all its fields are at known places. What is rare has functions of its own in slow.h. */
 #include "slow.h"
 

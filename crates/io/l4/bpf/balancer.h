@@ -147,7 +147,7 @@ INLINE void count_walked(const struct packet *p, const struct vip *vip)
 /* In answer.h. */
 GLOBAL int unserved(struct xdp_md *ctx, __u32 why);
 GLOBAL int reset(struct xdp_md *ctx, __u32 tcp_offset);
-/* In slow.h: what turns out not to go the straight way begins anew there. */
+/* In slow.h: what turns out not to take the fast path begins anew there. */
 GLOBAL int slow_v4(struct xdp_md *ctx);
 GLOBAL int slow_v6(struct xdp_md *ctx);
 

@@ -1,4 +1,4 @@
-/* Which server gets a first packet. Only first packets, and packets without a valid cookie, come here;
+/* Which server gets a SYN. Only SYNs, and packets without a valid cookie, come here;
  * user space has filled the lists, so every policy is a look at one or two places of one. */
 #pragma once
 #include "maps.h"
@@ -29,8 +29,8 @@ INLINE __u32 listed(const __u16 *list, __u32 at)
 }
 
 /* The server of what carries no cookie: by a Maglev table, so that few connections move when servers
- * change. It lists servers that drain, too: who only has connections left must get no first packet when
- * nobody else takes any. 0: none. */
+ * change. It lists servers that drain, too: one that only has connections left must get no SYN when
+ * no other takes any. 0: none. */
 INLINE __u32 spread(const struct vip *vip, __u64 hash, int begins)
 {
 	struct slots *s = slots_of(vip);

@@ -119,7 +119,7 @@ static __noinline void count_reset(__u64 hash, __be32 sequence)
 		end(event, was);
 }
 
-/* A server's SYN-ACK: the second one says that nobody has answered the first. Under SYN cookies there is no second. */
+/* A server's SYN-ACK: the second one says that the first was not answered. Under SYN cookies there is no second. */
 static __noinline void count_answer(__u64 hash, __u32 at)
 {
 	__u64 *event = last_of(hash);

@@ -68,7 +68,7 @@ GLOBAL int icmp_v4(struct xdp_md *ctx)
 	/* Destination unreachable, time exceeded, parameter problem. */
 	if (quote.type != 3 && quote.type != 11 && quote.type != 12)
 		return unserved(ctx, REASON_NO_SERVICE);
-	/* Who is told is who sent what is quoted; and it begins here. */
+	/* The error goes to the sender of what is quoted; and it begins here. */
 	if (outer.destination != quote.ip.source || (outer.fragment & FRAGMENT_OFFSET))
 		return unserved(ctx, REASON_NO_SERVICE);
 	__u32 quoted_header = (quote.ip.version_ihl & 15) * 4;

@@ -45,7 +45,7 @@ INLINE int is_of(__u64 entry, __u64 hash)
 	return entry >> 32 == (__u32)hash;
 }
 
-/* The member of a connection; 0: not known. Place 0 is nobody's: ids begin with 1. */
+/* The member of a connection; 0: not known. Place 0 is no server's: ids begin with 1. */
 INLINE __u32 find_owner(__u64 hash)
 {
 	__u64 *event = last_of(hash);

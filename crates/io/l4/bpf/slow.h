@@ -1,11 +1,11 @@
-/* Everything that is rare or happens once for a connection: first packets, other layouts of options, IPv4
+/* Everything that is rare or happens once for a connection: SYNs, other layouts of options, IPv4
  * options, fragments, ICMP errors. */
 #pragma once
 #include "icmp.h"
 
 /* Whether a segment's header is shorter than it can be, or reaches beyond what IP says there is, or IP
  * beyond what came; or both begins and ends a connection. `end` is by IP, from the packet's begin. The
- * straight way does not ask: its 32 bytes of TCP have come, and the server's kernel looks anyhow. */
+ * fast path does not ask: its 32 bytes of TCP have come, and the server's kernel looks anyhow. */
 INLINE int is_malformed(const struct packet *p, __u32 tcp_offset, __u32 end)
 {
 	__u32 header = (p->tcp->offset >> 4) * 4;
@@ -95,7 +95,7 @@ GLOBAL int remember(struct xdp_md *ctx, __u32 tcp_offset)
 	return 0;
 }
 
-/* IPv4 that does not go the straight way. */
+/* IPv4 that does not take the fast path. */
 GLOBAL int slow_v4(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -128,7 +128,7 @@ GLOBAL int slow_v4(struct xdp_md *ctx)
 	return verdict;
 }
 
-/* IPv6 that does not go the straight way: extension headers other than a fragment's are the kernel's. */
+/* IPv6 that does not take the fast path: extension headers other than a fragment's are the kernel's. */
 GLOBAL int slow_v6(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -163,7 +163,7 @@ GLOBAL int slow_v6(struct xdp_md *ctx)
 	return verdict;
 }
 
-/* What is too short for the straight way, or neither IPv4 nor IPv6. */
+/* What is too short for the fast path, or neither IPv4 nor IPv6. */
 INLINE int other(struct xdp_md *ctx, __be16 type)
 {
 	if (type == ETH_IPV4)

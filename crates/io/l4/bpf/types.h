@@ -7,7 +7,7 @@
 
 #define META_LAYOUT 10
 
-/* Places in the list a first packet is served from; the size of one half of a `slots` entry. */
+/* Places in the list a SYN is served from; the size of one half of a `slots` entry. */
 #define MAX_SLOTS 8192
 /* Interfaces a packet can leave by. */
 #define MAX_PORTS 64
@@ -23,7 +23,7 @@
 #define MAX_ASKED 8
 /* log2 of the connections whose last SYN, FIN or RST is remembered: see counting.h. */
 #define LAST_BITS 16
-/* So many in a row, for who reads them all. */
+/* So many in a row, for reading them all. */
 #define LAST_ROW 512
 /* log2 of the connections whose server is kept for their RSTs: see owner.h. */
 #define OWNER_BITS 14
@@ -141,7 +141,7 @@ struct vip {
 
 #define BY_SPREAD 2
 
-/* Who takes first packets: `policy` by the policy, `spread` by hash for what has no cookie. */
+/* Which servers take SYNs: `policy` by the policy, `spread` by hash for what has no cookie. */
 struct slots {
 	__u32 policy_length;
 	__u32 spread_length;
@@ -172,7 +172,7 @@ struct member {
 };
 
 /* A server's clock, by its place in `members`: the program's to write. User space sets it to 0 where a place gets
- * another server, which nobody hears yet. */
+ * another server, which no machine hears yet. */
 struct clock {
 	__u32 offset_ms; /* the server's less now_ms() */
 	__u32 heard;
@@ -194,18 +194,18 @@ struct member_count {
 	__u64 bytes_in;
 	__u64 packets_out;
 	__u64 bytes_out;
-	__u64 opened; /* first packets */
+	__u64 opened; /* SYNs */
 	__u64 closed;
 	__u64 clock_moved;
 	__u64 unanswered; /* of `opened` and `closed`: the server's SYN-ACK was not answered */
 };
 
-/* Why a packet did not go the straight way. Counted for each VIP; those without one in a row of their
+/* Why a packet did not take the fast path. Counted for each VIP; those without one in a row of their
  * own. Names as in `plimsoll l4 status`: src/reason.rs. */
 enum reason {
-	REASON_NO_TIMESTAMP,      /* spread by hash: later packet without a timestamp */
-	REASON_SYN_NO_TIMESTAMP,  /* spread by hash: its connection will have none */
-	REASON_FOREIGN,           /* spread by hash: the cookie is nobody's */
+	REASON_NO_TIMESTAMP,      /* by the hash fallback: later packet without a timestamp */
+	REASON_SYN_NO_TIMESTAMP,  /* by the hash fallback: its connection will have none */
+	REASON_FOREIGN,           /* by the hash fallback: the cookie is no server's */
 	REASON_STALE,             /* reset: the cookie's server is gone */
 	REASON_CLOCK_UNKNOWN,     /* forwarded with TSecr 0: the server was not heard yet */
 	REASON_REPLY_NO_TIMESTAMP, /* forwarded as it is: no place for a cookie */
@@ -259,11 +259,11 @@ struct name {
 	char text[NAME_BYTES];
 };
 
-/* Never read by the program: who set weights, and what servers told of their load. One for each place of
- * `members`; that of id 0, who is nobody, is the VIP's. */
+/* Never read by the program: what set weights, and the load that servers reported. One for each place of
+ * `members`; that of id 0, which is no server, is the VIP's. */
 struct note {
 	__u64 epoch;   /* VIP: of the plan in force; server that drains: when it is forgotten, CLOCK_BOOTTIME ms */
-	__u64 unix_ms; /* VIP: when the weights were set; server: when it told its load */
+	__u64 unix_ms; /* VIP: when the weights were set; server: when it reported its load */
 	__u64 failures; /* server: how often it did not tell */
 	__u32 load_ppm;
 	__u16 weight;

@@ -170,7 +170,7 @@ impl Balancer {
                 };
                 members.insert(member, left);
             }
-            // Nobody takes first packets of a service that is not named: its policy is of no matter.
+            // No server takes SYNs of a service that is not named: its policy is of no matter.
             let address = served.iter().find(|vip| vip.number == number).map(|vip| vip.address());
             let vip = Vip {
                 name: name.clone(),
@@ -267,7 +267,7 @@ impl Balancer {
             balancer.recount(Instant::now())?;
             let shifted = balancer.follow_load()?;
             let pending = balancer.program_all(heard || shifted || !gone.is_empty())?;
-            balancer.seek_who_moved()?;
+            balancer.query_moved_servers()?;
             Ok(pending)
         })
     }
@@ -312,7 +312,7 @@ impl Balancer {
     }
 
     /// Whether a new salt may take the place of the one before: not while connections may carry cookies of that. By
-    /// the program's clock, which nobody sets.
+    /// the program's clock, which is never set.
     ///
     /// # Errors
     /// When the kernel does not tell.

@@ -54,15 +54,15 @@ pub struct Vip {
     pub name: String,
     /// What clients connect to.
     pub address: SocketAddr,
-    /// Who gets a first packet.
+    /// Which server gets a SYN.
     pub policy: Policy,
-    /// How long a server that joins or returns is spared under `least_connections`; zero: not at all.
+    /// How long a server that joins or returns is given less load under `least_connections`; zero: not at all.
     pub slow_start: Duration,
     /// The servers.
     pub backends: Vec<Backend>,
 }
 
-/// Who gets a first packet.
+/// Which server gets a SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// In turn, whatever their weights.
@@ -184,7 +184,7 @@ pub struct Limits {
     pub backends: u32,
     /// Fragmented packets remembered at a time.
     pub fragments: u32,
-    /// Clients to whom each CPU remembers the way; `None`: as many as the tables have room for that there are,
+    /// Clients to which each CPU remembers the next hop; `None`: as many as the tables have room for that there are,
     /// [`Limits::CLIENTS`] in new ones.
     pub clients: Option<u32>,
 }
@@ -196,7 +196,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Clients to whom each CPU remembers the way, unless the configuration says otherwise.
+    /// Clients to which each CPU remembers the next hop, unless the configuration says otherwise.
     pub const CLIENTS: u32 = 16_384;
 
     /// Places for clients: a power of two, so that a shift finds one, and not so few that it shifts by all bits.
@@ -204,7 +204,7 @@ impl Limits {
         self.clients.map(|clients| clients.max(2).next_power_of_two())
     }
 
-    /// Ids of a service: a power of two, with id 0 nobody's.
+    /// Ids of a service: a power of two, with id 0 no server's.
     pub fn stride(&self) -> u32 {
         (self.backends + 1).next_power_of_two()
     }

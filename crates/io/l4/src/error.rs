@@ -78,7 +78,7 @@ pub enum L4Error {
         /// Where they should be.
         asked: PathBuf,
     },
-    /// Somebody else has taken charge.
+    /// Another daemon has taken charge.
     #[error(
         "{0}: a newer daemon has taken over, or `plimsoll l4 detach` has removed what was pinned; nothing was written"
     )]
@@ -113,7 +113,7 @@ pub enum L4Error {
         /// How many fit.
         limit: u32,
     },
-    /// A name nobody has.
+    /// An unknown name.
     #[error("{what} {name}: not known; expected one of {known}")]
     Unknown {
         /// Of what.

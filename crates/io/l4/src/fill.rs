@@ -1,4 +1,4 @@
-//! The lists from which the program serves first packets: what a policy means is decided here, and the
+//! The lists from which the program serves SYNs: what a policy means is decided here, and the
 //! program looks at one place.
 //!
 //! * in turn (`round_robin`, `weighted_round_robin`, `awrr`): smooth weighted round robin (nginx), so
@@ -53,7 +53,7 @@ pub fn in_turn(candidates: &[Candidate]) -> Vec<u16> {
     list
 }
 
-/// Candidates who are alike, but for those that take none.
+/// Candidates that are alike, but for those that take none.
 pub fn same_weights(candidates: &[Candidate]) -> Vec<Candidate> {
     let even = |one: &Candidate| Candidate { weight: one.weight.min(1), ..one.clone() };
     candidates.iter().map(even).collect()
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn heavy_weights_fit_and_nobody_loses_the_last_turn() {
+    fn heavy_weights_fit_and_no_server_loses_its_last_turn() {
         let mut weights = vec![1u16; 2047];
         weights[0] = 60_000;
         for list in [in_turn(&servers(&weights)), in_line(&servers(&weights))] {

@@ -201,7 +201,7 @@ pub struct VipValue {
     pub number: u32,
     /// The place of its member 0.
     pub base: u32,
-    /// How first packets find their server.
+    /// How SYNs find their server.
     pub policy: u8,
     /// The half of `slots` that is read.
     pub slot_half: u8,
@@ -275,7 +275,7 @@ impl VipValue {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MemberState {
-    /// Nobody.
+    /// No server.
     #[default]
     Unused,
     /// Serves its connections.
@@ -303,7 +303,7 @@ pub struct MemberValue {
     pub hairpin_tx: bool,
     /// Whether its own agent writes and restores timestamps.
     pub agent: bool,
-    /// In force, for who only looks: the program has it in its lists.
+    /// In force, for reading only: the program has it in its lists.
     pub weight: u16,
 }
 
@@ -347,7 +347,7 @@ impl MemberValue {
     }
 }
 
-/// `struct slots`: who takes first packets, what each of these costs, and who takes what has no cookie.
+/// `struct slots`: which servers take SYNs, what each of these costs, and which take what has no cookie.
 pub fn slots_to_bytes(policy: &[u16], costs: &[u32], spread: &[u16]) -> Box<[u8; SLOTS_BYTES]> {
     let mut bytes = Box::new([0; SLOTS_BYTES]);
     let mut writer = Writer { bytes: bytes.as_mut_slice(), at: 0 };

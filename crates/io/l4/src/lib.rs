@@ -7,7 +7,7 @@
 //! a newer version) goes on where the last one was.
 //!
 //! ```text
-//! client ──SYN──▶ VIP ──policy's list──▶ server        first packet
+//! client ──SYN──▶ VIP ──policy's list──▶ server        SYN
 //! client ◀──TSval: version|epoch|cookie|clock── server  every reply
 //! client ──TSecr: the same──▶ cookie ──▶ its server     every later packet, TSecr put back
 //! ```

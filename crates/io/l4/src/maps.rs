@@ -441,7 +441,7 @@ impl Maps {
         self.turns_back.get(&port, 0).map_err(L4Error::map("turns_back"))
     }
 
-    /// Writes at which addresses nobody but services is reached.
+    /// Writes at which addresses only services are reached.
     pub(crate) fn set_addresses(&mut self, wanted: &BTreeSet<IpAddr>) -> Result<(), L4Error> {
         let key = |address: &IpAddr| {
             let [a, b, c, d] = address_words(*address);
@@ -481,7 +481,7 @@ impl Maps {
         self.member_names.set(place, bytes, 0).map_err(L4Error::map("member_names"))
     }
 
-    /// Who set a service's weights.
+    /// What set a service's weights.
     pub(crate) fn vip_note(&self, number: u32) -> Result<VipNote, L4Error> {
         let bytes = self.notes.get(&(number * self.meta.stride), 0);
         Ok(VipNote::from_bytes(&bytes.map_err(L4Error::map("notes"))?))
@@ -492,7 +492,7 @@ impl Maps {
         self.notes.set(place, note.to_bytes(), 0).map_err(L4Error::map("notes"))
     }
 
-    /// What was set for a server, and what it told.
+    /// What was set for a server, and what it reported.
     pub(crate) fn member_note(&self, place: u32) -> Result<MemberNote, L4Error> {
         let bytes = self.notes.get(&place, 0).map_err(L4Error::map("notes"))?;
         Ok(MemberNote::from_bytes(&bytes))

@@ -38,7 +38,7 @@ pub(crate) fn are_own() -> bool {
     let own = number("/proc/self/ns/mnt");
     match number("/proc/1/ns/mnt") {
         Some(first) => own != Some(first),
-        // Only whoever may trace the first process is told.
+        // Only a process that may trace the first one can know.
         None => own.is_some_and(|own| own > LAST_OF_FIRST_MOUNTS),
     }
 }

@@ -57,7 +57,7 @@ pub struct Route {
     pub gateway: Option<IpAddr>,
 }
 
-/// Who is where on a link.
+/// A neighbour on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Neighbour {
     /// The interface.
@@ -68,7 +68,7 @@ pub struct Neighbour {
     pub mac: Mac,
     /// Whether it is so old that the kernel would ask again before long if it sent anything there itself.
     pub stale: bool,
-    /// Whether somebody wrote it down, and the kernel never asks.
+    /// Whether it was configured, and the kernel never asks.
     pub fixed: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Who set the weights, and what servers told of their load: kept beside the counters, so that a daemon
+//! What set the weights, and what servers reported of their load: kept beside the counters, so that a daemon
 //! that starts over goes on with the weights of the last one, and `l4 status` needs no daemon.
 //! `struct note` of `bpf/types.h`.
 
@@ -17,7 +17,7 @@ const HAS_WEIGHT: u8 = 1;
 const HAS_LOAD: u8 = 2;
 const PPM: f64 = 1e6;
 
-/// Who set the weights of a service.
+/// What set the weights of a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SetBy {
@@ -47,9 +47,9 @@ pub(crate) struct VipNote {
 pub(crate) struct MemberNote {
     /// The weight in force, when it is not the configured one.
     pub(crate) weight: Option<u16>,
-    /// The busy part of its CPUs, millionths, as last told; `None` when that is too long ago.
+    /// The busy part of its CPUs, millionths, as last reported; `None` when that is too long ago.
     pub(crate) load_ppm: Option<u32>,
-    /// When it told.
+    /// When it reported.
     pub(crate) unix_ms: u64,
     /// How often it did not.
     pub(crate) failures: u64,
@@ -57,7 +57,7 @@ pub(crate) struct MemberNote {
     pub(crate) share: u16,
     /// When one that is no longer named is forgotten, by [`boot_ms`]; 0: it is named.
     pub(crate) until_ms: u64,
-    /// Since when it takes first packets, by [`boot_ms`]; 0: it takes none.
+    /// Since when it takes SYNs, by [`boot_ms`]; 0: it takes none.
     pub(crate) since_ms: u64,
     /// So many hundredths of its weight do not count: see balancer/newcomer.rs.
     pub(crate) spared: u16,

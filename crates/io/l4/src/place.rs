@@ -70,7 +70,7 @@ pub(crate) fn place_of<'a>(
 pub(crate) fn mac_of(neighbours: &[Neighbour], address: IpAddr, ifindex: u32) -> Option<Mac> {
     let held = known(neighbours, address, ifindex);
     if held.is_none_or(|one| one.stale) {
-        // Refused to whom has no CAP_NET_ADMIN, and such a one has no program either.
+        // Refused without CAP_NET_ADMIN, and then there is no program either.
         let _ = network::use_neighbour(address, ifindex);
     }
     held.map(|one| one.mac)

@@ -42,7 +42,7 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/ba
 /// `statfs` of a bpffs.
 const BPF_FS_MAGIC: i128 = 0xcafe_4a11;
 
-/// How long the kernel may take to let go of a link that nobody holds.
+/// How long the kernel may take to let go of a link that no process holds.
 const LETS_GO: Duration = Duration::from_secs(2);
 /// What an interface has handed on goes from queue to queue of the kernel for no longer.
 const ON_THEIR_WAY: Duration = Duration::from_millis(50);
@@ -103,7 +103,7 @@ impl Program {
     pub fn load(dir: &Path, meta: Meta) -> Result<Self, L4Error> {
         match read_meta(dir)? {
             Some(found) if found.is_as(meta) => {}
-            // A start that was killed before it said what its maps are: nobody uses them.
+            // A start that was killed before it said what its maps are: they are unused.
             found
                 if found.is_none_or(|found| found.layout == 0) && pinned_links(dir).is_empty() =>
             {

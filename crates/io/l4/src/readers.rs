@@ -1,7 +1,7 @@
 //! Waiting for the program's runs that read what is to be written next.
 //!
 //! What the program walks is written beside what it reads, and one write flips over. A CPU that has read which half
-//! is in force may stay there for as long as the hypervisor runs somebody else; the half that it walks must not be
+//! is in force may stay there for as long as the hypervisor runs another guest; the half that it walks must not be
 //! filled anew meanwhile, so before that the writer waits for an RCU grace period: every run that began before has
 //! ended by then. The kernel gives one with each update of a map of maps (`maybe_wait_bpf_programs`, since 4.20),
 //! where `membarrier(MEMBARRIER_CMD_GLOBAL)` refuses with `nohz_full`. To hold the tables in such maps themselves

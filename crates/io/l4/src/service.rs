@@ -28,7 +28,7 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// Whether first packets go to it.
+    /// Whether SYNs go to it.
     pub(crate) fn takes_new(&self) -> bool {
         let up = |backend: &Backend| backend.state == BackendState::Up;
         self.backend.as_ref().is_some_and(up) && self.value.state == MemberState::Live
@@ -41,7 +41,7 @@ impl Member {
     }
 
     /// Its part of what has no cookie. No weight in force counts here: a connection without timestamps stays
-    /// only where the list does. So one that drains keeps its part, until nobody answers there.
+    /// only where the list does. So one that drains keeps its part, until no server answers there.
     fn share(&self) -> u16 {
         let serves = self.value.state == MemberState::Live && !self.is_mute;
         if serves { self.note.share } else { 0 }
@@ -84,7 +84,7 @@ impl Service {
             .map_or(WHOLE, |member| member.note.part())
     }
 
-    /// Who serves what has no cookie, those included that drain; in the order of names, which no reload
+    /// The servers of what has no cookie, those included that drain; in the order of names, which no reload
     /// changes.
     pub(crate) fn sharers(&self) -> Vec<Candidate> {
         let of = |(name, member): (&String, &Member)| {
@@ -209,7 +209,7 @@ fn plan_members(
             );
             return Err(L4Error::Map { name: "members", error });
         }
-        // An id that is asked for is the new one's, with the connections of who had it and only drains.
+        // An id that is asked for is the new one's, with the connections of the server that had it and only drains.
         let is_old = |(_, old): &(&String, &Member)| old.backend.is_none() && old.id == id;
         let old = service.members.iter().find(is_old).map(|(name, _)| name.clone());
         let old = old.and_then(|name| service.members.remove(&name));

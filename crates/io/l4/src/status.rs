@@ -24,7 +24,7 @@ pub struct Status {
     pub pinned: PathBuf,
     /// The interfaces it is attached to.
     pub interfaces: Vec<String>,
-    /// Those it should be on and is not: gone, or taken off by somebody else.
+    /// Those it should be on and is not: gone, or taken off by another process.
     pub missing: Vec<String>,
     /// Where replies go, by IPv4 and by IPv6.
     pub replies: [RepliesStatus; 2],
@@ -39,7 +39,7 @@ pub struct Status {
 pub struct RepliesStatus {
     /// `ipv4` or `ipv6`.
     pub family: &'static str,
-    /// Who says where.
+    /// What decides where.
     pub by: RepliesBy,
     /// Why the kernel's routes are asked for each of them.
     pub why: Option<Why>,
@@ -49,13 +49,13 @@ pub struct RepliesStatus {
     pub interface: Option<String>,
     /// Its MAC address.
     pub mac: Option<String>,
-    /// Clients for whom the kernel's routes are asked all the same.
+    /// Clients for which the kernel's routes are asked all the same.
     pub asked_for: Vec<Prefix>,
     /// Whether what they answer is remembered, by the client's address and for a second at most.
     pub remembered: bool,
 }
 
-/// Who says where replies go.
+/// What decides where replies go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RepliesBy {
@@ -74,7 +74,7 @@ pub struct VipStatus {
     pub name: String,
     /// What clients connect to; `None` when it is no longer configured and its servers drain.
     pub address: Option<SocketAddr>,
-    /// Who set the weights.
+    /// What set the weights.
     pub weights: WeightsStatus,
     /// Its servers.
     pub backends: Vec<BackendStatus>,
@@ -84,10 +84,10 @@ pub struct VipStatus {
     pub fallbacks: BTreeMap<&'static str, u64>,
 }
 
-/// Who set the weights of a service.
+/// What set the weights of a service.
 #[derive(Clone, Debug, Serialize)]
 pub struct WeightsStatus {
-    /// Who.
+    /// What set them.
     pub set_by: SetBy,
     /// A controller's name for itself.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -112,7 +112,7 @@ pub struct BackendStatus {
     pub weight: u16,
     /// How much of it counts: all is 1, less while `slow_start` spares the server.
     pub part: f64,
-    /// The busy part of its CPUs, where it was asked and told in time.
+    /// The busy part of its CPUs, where it was asked and answered in time.
     pub load: Option<f64>,
     /// How often it was asked for its load and did not tell.
     pub load_failures: u64,

@@ -1,4 +1,4 @@
-//! Weights that somebody else decides: a controller, or the servers' load (`awrr`).
+//! Weights that are decided elsewhere: a controller, or the servers' load (`awrr`).
 //!
 //! All weights of a plan come into force by the one write that flips the tables, and are noted beside the
 //! counters: they hold until they are set again or given back, through reloads and restarts. Only where a
@@ -16,14 +16,14 @@ use crate::layout::MemberState;
 use crate::notes::{SetBy, VipNote};
 use crate::service::{Member, Service};
 
-/// What a controller is told of a service.
+/// What a controller gets of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// Who gets a first packet.
+    /// Which server gets a SYN.
     pub policy: Policy,
     /// Another one when counters and weights began anew.
     pub generation: u64,
-    /// Who set the weights.
+    /// What set the weights.
     pub set_by: SetBy,
     /// The plan in force, where a controller set them.
     pub epoch: u64,
@@ -56,12 +56,12 @@ pub struct ServerReading {
     pub bytes_out: u64,
 }
 
-/// What a server told of its load when it was asked.
+/// What a server reported of its load when it was asked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Told {
-    /// The busy part of its CPUs; `None` when that is not known, or was told too long ago.
+    /// The busy part of its CPUs; `None` when that is not known, or was reported too long ago.
     pub cpu: Option<f64>,
-    /// When it told.
+    /// When it reported.
     pub unix_ms: u64,
     /// How often it did not answer since the last time.
     pub failures: u64,
@@ -72,7 +72,7 @@ impl Balancer {
     /// Returns how many changed. On an error all are as before.
     ///
     /// # Errors
-    /// An unknown service or server, a policy that takes no weights, nobody left with a weight, or a map
+    /// An unknown service or server, a policy that takes no weights, no server left with a weight, or a map
     /// that cannot be written.
     pub fn set_weights(
         &mut self,
@@ -112,7 +112,7 @@ impl Balancer {
         })
     }
 
-    /// What a controller is told of a service.
+    /// What a controller gets of a service.
     ///
     /// # Errors
     /// An unknown service, or a map that cannot be read.
@@ -156,7 +156,7 @@ impl Balancer {
         })
     }
 
-    /// Notes what a service's servers told of their load; the weights follow with the next refresh.
+    /// Notes what a service's servers reported of their load; the weights follow with the next refresh.
     pub fn note_loads(&mut self, vip: &str, told: &[(String, Told)]) {
         let Some(service) = self.services.get_mut(vip) else { return };
         for (name, told) in told {
@@ -269,7 +269,7 @@ impl Service {
             let backend = member.backend.as_ref()?;
             planned(name).or(member.note.weight).or(Some(backend.weight))
         };
-        // Where nobody takes connections now, a plan is for when somebody does again.
+        // Where no server takes connections now, a plan is for when one does again.
         let any = self.members.values().any(Member::takes_new);
         let counted = self.members.iter().filter(|(_, member)| member.takes_new() || !any);
         if counted.filter_map(weight).all(|weight| weight == 0) {

@@ -1,4 +1,4 @@
-//! Who may write: one daemon at a time, the newest. Every change of what is pinned is made under a lock on
+//! Which daemon may write: one at a time, the newest. Every change of what is pinned is made under a lock on
 //! the directory (`flock`, which ends with its holder). Whoever holds it looks whether the pinned program is
 //! its own: a daemon that starts pins its program last of all, and the one before writes no more.
 

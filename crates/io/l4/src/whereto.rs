@@ -37,7 +37,7 @@ pub struct Answer {
     pub echo: Option<u32>,
 }
 
-/// Asks the program pinned in a directory. Nothing is counted and nobody's turn is taken.
+/// Asks the program pinned in a directory. Nothing is counted and no server's turn is taken.
 ///
 /// # Errors
 /// When nothing is pinned, the addresses are of different families, or the kernel refuses.

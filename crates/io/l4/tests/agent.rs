@@ -45,7 +45,7 @@ fn connections_stay(v6: bool) {
     let rotated = rotate(&mut direct, &mut balancer);
     all_stay(&mut connections, "with a second salt");
 
-    // Nothing but first packets and later ones towards servers: no reply, and nothing out of the way.
+    // Nothing but SYNs and later packets towards servers: no reply, and nothing out of the way.
     let seen = status(&direct.net().pins()).expect("status");
     assert!(seen.vips[0].backends.iter().all(|one| one.packets_in > 0 && one.packets_out == 0));
     assert!(

@@ -1,5 +1,5 @@
 //! Handshakes whose last ACK comes late, by real kernels' rules: since 6.14 Linux takes that ACK only if it
-//! echoes exactly what the server sent. Who serves is told by the answer, and must be whom the first
+//! echoes exactly what the server sent. The server is known by the answer, and must be the one that the first
 //! answer's cookie names.
 
 mod rig;
@@ -159,7 +159,7 @@ fn late_acks_are_restored_by_agents_whatever_the_offsets() {
     }
 }
 
-/// A SYN cookie's options are in the lowest six bits of the timestamp, which nobody touches.
+/// A SYN cookie's options are in the lowest six bits of the timestamp, which are not touched.
 #[test]
 fn syn_cookies_pass_agents_and_options_survive_in_them() {
     if !privileged() {
@@ -177,7 +177,7 @@ fn syn_cookies_pass_agents_and_options_survive_in_them() {
     // Each last ACK, of raw clients and of connections; with the data behind it, it may be more.
     assert!(counts("syn_cookie") >= HANDSHAKES as u64 + 40, "{}", counts("syn_cookie"));
     assert_eq!(counts("foreign_cookie"), 0);
-    // The window's scale was told in the timestamp alone: without it there is none.
+    // The window's scale was in the timestamp alone: without it there is none.
     for server in ["s1", "s2"] {
         let told = direct.net().exec(server, "ss -tinoH state established sport = :80");
         let told = String::from_utf8_lossy(&told.stdout).into_owned();

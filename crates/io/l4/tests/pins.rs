@@ -1,4 +1,4 @@
-//! What is pinned and who may write it: sizes that are fixed, modes that change, layouts of another version,
+//! What is pinned and which daemon may write it: sizes that are fixed, modes that change, layouts of another version,
 //! a start that was killed, two daemons on one directory.
 
 mod rig;
@@ -162,7 +162,7 @@ fn a_layout_of_before_is_upgraded_and_connections_go_on() {
 }
 
 #[test]
-fn room_for_clients_stays_as_it_was_made_where_nobody_asks_for_another() {
+fn the_size_of_the_client_table_stays_unless_the_configuration_sets_another() {
     if !privileged() {
         return;
     }
@@ -276,7 +276,7 @@ fn what_a_killed_start_left_is_made_anew() {
     assert_eq!(read_meta(&pins).expect("read").expect("there").stride, 512);
     assert_eq!(service.opened(2).len(), 2);
 
-    // Maps that somebody's packets go by are not thrown away.
+    // Maps that packets go by are not thrown away.
     set_meta(&pins, |words| *words = [0; 4]);
     let refused = Balancer::start_with(&config, keys()).expect_err("in use");
     assert!(matches!(refused, L4Error::Pinned { .. }), "{refused}");

@@ -11,7 +11,7 @@ use rig::service::Service;
 fn on_one_link(v6: bool) -> Service {
     let service = Service::new(1, 2, v6);
     let family = if v6 { "ipv6" } else { "ipv4" };
-    // Who asks gives up soon, and who answers for another does not wait first.
+    // The asking kernel gives up soon, and one that answers for another does not wait first.
     service.net.exec("cli", &format!("sysctl -qw net.{family}.neigh.c0.retrans_time_ms=100"));
     service.net.exec("lb", &format!("sysctl -qw net.{family}.neigh.lbc.proxy_delay=0"));
     service.net.exec("cli", &format!("ip route add {} dev c0", service.vip.ip()));
@@ -50,7 +50,7 @@ fn follow(service: &Service, config: &L4Config, steps: &[(&str, Level, Level, bo
 }
 
 #[test]
-fn a_vip_that_is_answered_for_on_the_clients_link_is_told_from_one_that_is_not() {
+fn a_vip_answered_for_on_the_clients_link_is_distinguished_from_one_that_is_not() {
     if !privileged() {
         return;
     }

@@ -15,7 +15,7 @@ use rig::service::{Connection, Service};
 const WRAP: Duration = Duration::from_millis(1 << 16);
 const EACH: usize = 8;
 
-/// Leaves connections silent, and asks all at once: how many were answered by who answered first.
+/// Leaves connections silent, and asks all at once: how many were answered by the server that answered first.
 fn kept_after(mut silent: Vec<Connection>, silence: Duration) -> usize {
     std::thread::sleep(silence);
     let stays = |one: &mut Connection| one.ask().is_ok_and(|who| who == one.server);

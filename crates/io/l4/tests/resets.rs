@@ -23,7 +23,7 @@ fn subscribed(service: &Service) -> Vec<Connection> {
     clients
 }
 
-/// Has the balancer forget all first packets, as other connections' do in time.
+/// Has the balancer forget all SYNs, as other connections' do in time.
 fn forget_first_packets(service: &Service) {
     let pinned = MapData::from_pin(service.net.pins().join("maps/connections")).expect("pinned");
     let mut last: Array<_, [u64; 512]> =

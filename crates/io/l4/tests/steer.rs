@@ -125,7 +125,7 @@ fn what_cannot_be_done_changes_nothing() {
     assert_eq!(weights(&mut balancer), [0, 5]);
     assert_eq!(balancer.reading("shop").expect("there").epoch, 3);
 
-    // Who is down or drains takes no connections, whatever its weight.
+    // A server that is down or drains takes no connections, whatever its weight.
     for state in [BackendState::Down, BackendState::Draining] {
         config.vips[0].backends[0].state = state;
         service.apply(&mut balancer, &config);
@@ -145,7 +145,7 @@ fn what_cannot_be_done_changes_nothing() {
 }
 
 #[test]
-fn turns_follow_the_cpus_and_who_is_silent_has_the_average() {
+fn turns_follow_cpu_load_and_a_server_without_a_report_gets_the_average() {
     if !privileged() {
         return;
     }

@@ -121,7 +121,7 @@ fn an_interface_that_vanishes_is_pending_and_taken_up_when_it_returns() {
 }
 
 #[test]
-fn a_server_that_nobody_finds_is_told_and_gets_nothing_until_it_is_found() {
+fn a_server_without_a_mac_address_is_reported_and_gets_nothing_until_it_is_found() {
     if !privileged() {
         return;
     }
@@ -170,7 +170,7 @@ fn the_connections_of_the_last_server_are_reset_when_it_is_down() {
 }
 
 #[test]
-fn nobody_is_sent_through_an_interface_that_another_program_holds() {
+fn no_connection_is_sent_through_an_interface_that_another_program_holds() {
     if !privileged() {
         return;
     }

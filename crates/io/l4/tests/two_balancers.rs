@@ -58,7 +58,7 @@ fn candidates(config: &L4Config) -> Vec<Candidate> {
 }
 
 impl Pair {
-    /// The first one has connections; nobody goes by the second.
+    /// The first one has connections; none goes by the second.
     fn new(method: Method, names: &[&str]) -> Pair {
         let service = Service::new(4, 2, false);
         let config = config(&service, method, names);
@@ -106,7 +106,7 @@ impl Pair {
         }
     }
 
-    /// Everybody's packets go this way from now on: who of the live connections is still served, and so
+    /// All packets go this way from now on: which of the live connections are still served, and so
     /// many more.
     fn go_by(&mut self, by: By, more: usize) {
         let net = &self.service.net;
@@ -125,7 +125,7 @@ impl Pair {
 
     fn ask(&mut self) {
         let asked = self.live.len();
-        // Silence is not waited for: who goes by hash mostly resets.
+        // Silence is not waited for: a connection that goes by hash is mostly reset.
         self.live.retain_mut(|one| one.ask().is_ok_and(|who| who == one.server));
         self.broken += asked - self.live.len();
     }

@@ -114,7 +114,7 @@ fn with_another_id_the_server_that_is_configured_is_the_one_that_replies() {
 }
 
 #[test]
-fn a_program_that_somebody_takes_off_is_put_on_again() {
+fn a_program_that_was_detached_is_attached_again() {
     if !privileged() {
         return;
     }
@@ -146,7 +146,7 @@ fn a_program_that_somebody_takes_off_is_put_on_again() {
     service.net.leave();
 }
 
-/// The same servers as another service; nobody asks for it.
+/// The same servers as another service; no client asks for it.
 fn another_service(config: &L4Config) -> L4Config {
     let mut other = config.clone();
     other.vips[0].name = "shed".to_owned();

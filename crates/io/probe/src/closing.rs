@@ -63,7 +63,7 @@ impl Closer {
         if !owes && all.load(Ordering::Relaxed) >= MOST_WAITING {
             return;
         }
-        // Without a runtime, at the very end, nobody is left to wait.
+        // Without a runtime, at the very end, no task is left to wait.
         let Ok(runtime) = Handle::try_current() else { return };
         let waiting = Waiting::among(all);
         // Where it cannot be set, the kernel gives up by its own count of tries.

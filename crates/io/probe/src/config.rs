@@ -46,9 +46,9 @@ const PART: RangeInclusive<f64> = 0.0..=1.0;
 pub struct ProbeConfig {
     /// The request, and the answer that counts as a success.
     pub request: ProbeSpec,
-    /// Time between two probes of one backend; none: adapts to what the backend can bear.
+    /// Time between two probes of one backend; none: adapts to the backend's capacity.
     pub interval: Option<Duration>,
-    /// Probes per backend and interval; none: adapts to what the backend can bear.
+    /// Probes per backend and interval; none: adapts to the backend's capacity.
     pub requests: Option<u32>,
     /// Each gap between probes is stretched or shrunk by up to this part of itself, 0…1.
     pub jitter: f64,

@@ -5,7 +5,7 @@ use crate::{Detail, ProbeResult};
 /// One probe has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeEvent {
-    /// Whom it measured.
+    /// The backend that it measured.
     pub backend: BackendId,
     /// What it found.
     pub result: ProbeResult,
@@ -18,7 +18,7 @@ pub struct ProbeEvent {
 /// Rounds overlap while one hangs, so a later round may end first: `started` tells their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LivenessEvent {
-    /// Who was checked.
+    /// The backend that was checked.
     pub backend: BackendId,
     /// How many checks succeeded.
     pub successes: u32,

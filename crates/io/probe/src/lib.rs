@@ -6,9 +6,9 @@
 //! time limit are here, because a measuring instrument must know to the microsecond what it measures,
 //! and to the byte what it reads.
 //!
-//! All backends together are measured by a [`Scheduler`]. It decides nothing: it is told how often
+//! All backends together are measured by a [`Scheduler`]. It decides nothing: its caller says how often
 //! ([`ProbePlan`]) and sends a [`ProbeEvent`] per probe. Apart from that, on connections of its own, a
-//! light watch ([`LivenessSpec`]) begins rounds of checks, as often as it is told and whether or not earlier
+//! light watch ([`LivenessSpec`]) begins rounds of checks, as often as asked and whether or not earlier
 //! ones hang, and sends a [`LivenessEvent`] per round: a backend that refuses is reported within an
 //! interval, one gone silent within an interval and a time-out.
 //!

@@ -114,7 +114,7 @@ impl Watch {
         Ok(Watch { backend, spec, checker: Arc::new(checker), clock, tally, events, pace })
     }
 
-    /// Starts rounds as it is told until nobody listens any more. Dropping it stops the rounds under way.
+    /// Starts rounds on request until the receiver is gone. Dropping it stops the rounds under way.
     pub async fn run(mut self, seed: u64) {
         let mut chance = chance(seed, self.backend, 1);
         let mut pace = *self.pace.borrow_and_update();
@@ -194,7 +194,7 @@ impl Watch {
             }
             event.at = clock.now();
             if event.successes + event.failures > 0 {
-                // Nobody to tell: the watch itself sees that and ends.
+                // The receiver is gone: the watch itself sees that and ends.
                 let _ = events.send(event).await;
             }
         }

@@ -23,7 +23,7 @@ pub(crate) struct Measure {
 }
 
 impl Measure {
-    /// Sends probes until nobody listens or plans any more. Dropping it stops those under way.
+    /// Sends probes until the receiver and the planner are gone. Dropping it stops those under way.
     pub async fn run(mut self, seed: u64) {
         let plan = *self.plan.borrow_and_update();
         let mut cadence = Cadence::new(chance(seed, self.backend, 0), plan, self.clock.now());
@@ -68,7 +68,7 @@ impl Measure {
             match prober.probe().await {
                 Ok(result) => {
                     let at = clock.now();
-                    // Nobody to tell: the loop itself sees that and ends.
+                    // The receiver is gone: the loop itself sees that and ends.
                     let _ = events.send(ProbeEvent { backend, result, at }).await;
                 }
                 Err(fault) => tally.fault(backend, &fault),

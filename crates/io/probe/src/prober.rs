@@ -13,7 +13,7 @@ use crate::probe::Probe;
 use crate::spec::SpecError;
 
 /// Idle connections older than this are closed: servers close theirs after 5 s (Apache) to 75 s
-/// (NGINX), and a connection that nobody uses costs both sides.
+/// (NGINX), and an unused connection costs both sides.
 const MAX_IDLE_AGE: Duration = Duration::from_secs(60);
 
 /// What one probe found.

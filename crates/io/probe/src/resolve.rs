@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout};
 use crate::failure::Failure;
 
 /// How long a name's addresses are used before they are looked up again. Their own time to live is
-/// not told by the system's resolver; HAProxy's `hold valid` is 10 s as well.
+/// not given by the system's resolver; HAProxy's `hold valid` is 10 s as well.
 const FRESH: Duration = Duration::from_secs(10);
 
 /// How long a failed look-up is remembered, lest 30 checks a second turn into 30 look-ups.

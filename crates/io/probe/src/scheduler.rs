@@ -54,7 +54,7 @@ impl Target {
     }
 }
 
-/// Probes backends as it is told, and sends what was found.
+/// Probes backends as planned, and sends what was found.
 ///
 /// It decides nothing: rates come by [`Scheduler::set_plan`], and what a failed round means is for
 /// whoever receives it. Backends come, change and go while it runs; events of one that has gone may

@@ -30,7 +30,7 @@ pub struct TlsSpec {
     pub ca_file: Option<PathBuf>,
     /// The name to ask for and to check, where it differs from the `Host` header and the address.
     pub server_name: Option<String>,
-    /// Take any certificate. For test beds: it tells that somebody answers, not who.
+    /// Take any certificate. For test beds: it shows that a server answers, not which.
     pub insecure: bool,
 }
 

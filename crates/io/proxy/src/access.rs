@@ -280,7 +280,7 @@ impl Record {
         }
     }
 
-    /// It is nobody's request, and not logged.
+    /// It is no client's request, and not logged.
     pub(crate) fn forget(&self) {
         self.0.take();
     }

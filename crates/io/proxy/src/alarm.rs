@@ -72,7 +72,7 @@ impl Alarm {
 
 fn has_elapsed(mut timer: Pin<&mut Option<Sleep>>, when: Instant, cx: &mut Context<'_>) -> bool {
     match timer.as_mut().as_pin_mut() {
-        // It was polled when it was set, by this task: the runtime knows whom to wake.
+        // It was polled when it was set, by this task: the runtime knows which task to wake.
         Some(timer) if timer.deadline() == when => return timer.is_elapsed(),
         Some(timer) => timer.reset(when),
         None => timer.set(Some(sleep_until(when))),

@@ -1,5 +1,5 @@
 //! What a connection begins with: the `PROXY` protocol of a balancer in front that is trusted; or TLS or HTTP/2, which are
-//! not spoken here, and are told so in their own words as far as that goes.
+//! not spoken here, and are refused in their own words as far as that goes.
 
 use std::future::poll_fn;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_balancer_that_speaks_for_itself_announces_nobody() {
+    fn a_proxy_protocol_header_of_the_balancer_itself_has_no_client_address() {
         assert_eq!(parse(OWN_1), Parsed::Whole(15, None));
         assert_eq!(OWN_2, [V2, &[0x20, 0, 0, 0]].concat());
         assert_eq!(parse(OWN_2), Parsed::Whole(16, None));

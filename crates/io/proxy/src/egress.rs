@@ -71,9 +71,9 @@ pub(crate) struct Resume {
 pub(crate) struct Pool {
     pub(crate) balancer: Rc<Balancer>,
     pub(crate) connections: Rc<Connections>,
-    /// Whether a backend has shown that an ingress is before it: only these are told of deadlines and tries.
+    /// Whether a backend has shown that an ingress is before it: only these get deadlines and tries.
     has_ingress: Vec<Cell<bool>>,
-    /// Backends are told of clients by this version of the `PROXY` protocol, and that they came in here.
+    /// Backends get clients' addresses by this version of the `PROXY` protocol, and that they came in here.
     announces: Option<(ProxyProtocol, SocketAddr)>,
     probes: Option<Rc<Probes>>,
     /// What goes on where this one was: a request that waits meanwhile goes on there.
@@ -103,7 +103,7 @@ impl Pool {
         }
     }
 
-    /// Connections for this client's requests: everybody's, or where backends are told of each client, its own.
+    /// Connections for this client's requests: shared, or where backends get each client's address, its own.
     fn connections_for(&self, client: &Client) -> Rc<Connections> {
         let Some((version, here)) = self.announces else { return self.connections.clone() };
         self.connections.preceded_by(version.announcement(client.address(), here))
@@ -214,7 +214,7 @@ impl Egress {
         self.pools[route::find(&self.routes, head)?.pool].as_ref()
     }
 
-    /// Whether backends are told of clients by `X-Forwarded-*`.
+    /// Whether backends get clients' addresses by `X-Forwarded-*`.
     pub(crate) fn tells_client(&self) -> bool {
         self.forwarding.x_forwarded != Note::Off
     }
@@ -453,7 +453,7 @@ impl Handler for Egress {
     }
 
     fn scratch(&self) -> Option<&Scratch> {
-        // RFC 7239's header, and who is announced, are hyper's path's.
+        // RFC 7239's header, and announced clients, are hyper's path's.
         let announces = || self.pools.iter().flatten().any(|pool| pool.announces.is_some());
         let is_plain = self.forwarding.forwarded == Note::Off && !self.captures;
         (is_plain && !announces()).then_some(&self.scratch)

@@ -40,7 +40,7 @@ impl Failed {
         matches!(self, Failed::NoSocket | Failed::Stalled | Failed::BadBody)
     }
 
-    /// What the client is told.
+    /// What the client gets.
     pub(crate) fn problem(self) -> Problem {
         match self {
             Failed::NoConnection => Problem::NoConnection,
@@ -149,7 +149,7 @@ impl<'a> Forward<'a> {
                     if response.status() == StatusCode::SWITCHING_PROTOCOLS
                         && self.upgrade.is_none() =>
                 {
-                    // Nobody asked for it.
+                    // It was not asked for.
                     return Err(Failed::Broken);
                 }
                 Ok(response) => return Ok((response, lease)),

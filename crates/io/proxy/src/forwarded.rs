@@ -1,4 +1,4 @@
-//! Who a request came from, for backends: `X-Forwarded-For`, `-Proto` and `-Host`, and `Forwarded` (RFC 7239).
+//! Which client a request came from, for backends: `X-Forwarded-For`, `-Proto` and `-Host`, and `Forwarded` (RFC 7239).
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ const FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
-/// Notes in a request's headers whom it is from.
+/// Notes in a request's headers which client it is from.
 pub(crate) fn note(headers: &mut HeaderMap, how: Forwarding, client: IpAddr) {
     let client = client.to_canonical();
     match how.x_forwarded {

@@ -12,7 +12,7 @@ pub(crate) enum Guard {
     Flight(Flight, Ending, Live),
     /// A request on an application; how it ends when its response does.
     Admitted(Admitted, Ended),
-    /// A captured request on its way to where it was going: nobody balances it.
+    /// A captured request on its way to where it was going: it is not balanced.
     Captured,
 }
 

@@ -12,7 +12,7 @@ pub(crate) const REJECTED: HeaderName = HeaderName::from_static("plimsoll-reject
 /// Beside `plimsoll-rejected: deadline`: `1` where the backend had nothing else to do, so that others would be no
 /// faster.
 pub(crate) const IDLE: HeaderName = HeaderName::from_static("plimsoll-idle");
-/// On requests to an ingress: milliseconds until nobody waits for the answer any more.
+/// On requests to an ingress: milliseconds until the client no longer waits for the answer.
 pub(crate) const DEADLINE: HeaderName = HeaderName::from_static("plimsoll-deadline");
 /// On requests to an ingress: how often the request would be tried elsewhere if it were refused.
 pub(crate) const TRY: HeaderName = HeaderName::from_static("plimsoll-try");

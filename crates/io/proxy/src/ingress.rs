@@ -115,7 +115,7 @@ impl Ingress {
         self.trust.iter().any(|network| network.contains(peer.ip()))
     }
 
-    /// The load, in answer to who asks for it.
+    /// The load, in answer to a request for it.
     fn tell_load(&self) -> Response<Body> {
         let load = self.gate.load.read(self.gate.in_flight.get(), self.clock.now());
         let mut response = text_response(StatusCode::NO_CONTENT, "");

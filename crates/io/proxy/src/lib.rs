@@ -20,7 +20,7 @@
 //! ingress    admits, refuses, gives chips
 //! forward    one request to one backend; upstream: connections to them; upgrade: what goes on as another protocol
 //! body/      bodies as they pass, and what counts a request while they do (guard)
-//! tally      what is counted; shared, status: summed over threads; socket: told to who asks
+//! tally      what is counted; shared, status: summed over threads; socket: answers a controller
 //! ```
 //!
 //! HTTP is hyper's, one connection at a time (`server::conn::http1`, `client::conn::http1`). Each thread has a runtime,

@@ -36,7 +36,7 @@ pub(crate) struct Request<'h, 'b> {
     body: &'b [u8],
     /// How long its head is.
     pub(crate) head_length: usize,
-    /// Whether it says already whom it is from (`X-Forwarded-*`).
+    /// Whether it says already which client it is from (`X-Forwarded-*`).
     pub(crate) is_forwarded: bool,
 }
 
@@ -103,7 +103,7 @@ impl<'h, 'b> Request<'h, 'b> {
     }
 
     /// Appends it as a backend gets it, with the time and the tries that it has left and the client that it is from, if
-    /// the backend is told those, and without the pool's own cookie.
+    /// the backend gets those, and without the pool's own cookie.
     pub(crate) fn write(
         &self,
         left: Option<(u64, u32)>,
@@ -250,7 +250,7 @@ impl Response {
     }
 }
 
-/// What a header is to who passes it on.
+/// What a header means to a forwarder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Host,
@@ -311,7 +311,7 @@ fn write_others(header: &Header<'_>, sticky: &Sticky, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Whether this is a header by which a backend is told the client.
+/// Whether this is a header by which a backend gets the client's address.
 pub(crate) fn tells_client(name: &str) -> bool {
     Kind::of(name) == Kind::Forwarded
 }
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backend_is_told_the_client() {
+    fn a_backend_gets_the_clients_address_in_headers() {
         let text = "GET / HTTP/1.1\r\nHost: shop\r\n\r\n";
         let (mut slots, mut out) = (slots(), Vec::new());
         let request = Request::parse(text.as_bytes(), &mut slots).unwrap();

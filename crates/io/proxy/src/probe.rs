@@ -1,5 +1,5 @@
 //! Probes: asks the ingresses of a pool's backends for their load, for policies that go by it. `prequal` asks some beside
-//! each request, which does not wait; `cpu_random` is told of all, every so often.
+//! each request, which does not wait; `cpu_random` gets all loads, every so often.
 //!
 //! A probe goes by the connections that requests use, or a new one where none is idle. A backend without an ingress of
 //! ours answers `OPTIONS *` with something else, or not at all, and is left alone for a while. Each thread asks for
@@ -110,7 +110,7 @@ impl Probes {
         }
     }
 
-    /// A request was picked for: asks whom the policy wants to ask beside it.
+    /// A request was picked for: asks the backends that the policy wants to ask beside it.
     pub(crate) fn beside(self: &Rc<Self>, key: Option<u64>) {
         if self.is_beside {
             let mut targets = self.targets.borrow_mut();

@@ -44,7 +44,7 @@ pub(crate) enum Quick {
 #[derive(Default)]
 pub(crate) struct Scratch {
     free: RefCell<Vec<Box<[u8]>>>,
-    /// What is being written. Nobody's between polls.
+    /// What is being written. Unused between polls.
     out: RefCell<Vec<u8>>,
 }
 
@@ -174,7 +174,7 @@ struct Passing<'a> {
     egress: &'a Egress,
     client: &'a Client,
     pool: &'a Pool,
-    /// The backend that the client is told to stay with, if it is.
+    /// The backend that the client is to stay with, if it is.
     stays_with: Option<usize>,
     stream: &'a mut Lingering<Wire>,
     arrived: Instant,

@@ -1,4 +1,4 @@
-//! What all threads have counted, summed up for who asks.
+//! What all threads have counted, summed up for reports.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

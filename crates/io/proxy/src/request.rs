@@ -10,7 +10,7 @@ use crate::answer::Problem;
 /// Checks a request's head, and makes of it what backends get.
 ///
 /// # Errors
-/// What the client is told.
+/// What the client gets.
 pub(crate) fn admit(head: &mut Parts) -> Result<(), Problem> {
     if head.method == Method::CONNECT {
         return Err(Problem::Connect);

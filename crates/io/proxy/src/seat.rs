@@ -18,7 +18,7 @@ use crate::serve::{Handler, Stop, listen};
 use crate::shared::{Core, Shared, SharedEgress, SharedPool};
 use crate::slot::Slot;
 
-/// How often each thread takes what others have told, and closes connections that have been idle for too long. While
+/// How often each thread takes what others passed on, and closes connections that have been idle for too long. While
 /// it serves it does the former at every request.
 const UPKEEP_EVERY: Duration = Duration::from_secs(1);
 
@@ -97,7 +97,7 @@ impl Seat {
         Seat { thread, core, version: None, shared, ingress, egress, leaving }
     }
 
-    /// Serves until it is told to end, and then for as long as it is told.
+    /// Serves until it is asked to end, and then for the time it is given.
     pub(crate) async fn serve(mut self, mut stopping: watch::Receiver<Option<Duration>>) {
         let wake = self.core.wake[self.thread].clone();
         let mut ticks = tokio::time::interval(UPKEEP_EVERY);

@@ -108,7 +108,7 @@ impl Stop {
     }
 }
 
-/// Who sends a request.
+/// The client of a request.
 #[derive(Clone)]
 pub(crate) struct Client {
     /// Its address.
@@ -120,7 +120,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Whose request it is: whom a balancer in front announced, or the peer.
+    /// The client's address: the one that a balancer in front announced, or the peer's.
     pub(crate) fn address(&self) -> SocketAddr {
         self.open.announced.get().unwrap_or(self.peer)
     }
@@ -143,7 +143,7 @@ pub(crate) struct Open {
     /// What of a request was done before hyper got it.
     pub(crate) resume: RefCell<Option<Resume>>,
     idle_since: Cell<Option<Instant>>,
-    /// Whom a balancer in front says that this is.
+    /// The client's address, by a balancer in front.
     pub(crate) announced: Cell<Option<SocketAddr>>,
     /// Where it was going when it was captured.
     pub(crate) original: Cell<Option<SocketAddr>>,

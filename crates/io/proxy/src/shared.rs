@@ -26,7 +26,7 @@ pub(crate) struct Core {
     pub(crate) started: Instant,
     /// Another number in each life of a proxy: its counters begin at 0.
     pub(crate) generation: u64,
-    /// Counts configurations: who has seen this one has seen the last.
+    /// Counts configurations: a thread that has seen this one has seen the last.
     version: AtomicU64,
     now: Mutex<Arc<Shared>>,
     /// Wakes those that watch for another configuration.

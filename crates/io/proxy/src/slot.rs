@@ -23,7 +23,7 @@ pub(crate) struct Slot<H> {
     tally: Arc<EntryTally>,
     scratch: Scratch,
     access: RefCell<Option<Access>>,
-    /// Who began a request without hyper that hyper is to go on with.
+    /// What began a request without hyper that hyper is to go on with.
     begun: RefCell<Vec<(Weak<Open>, Rc<H>)>>,
 }
 
@@ -46,7 +46,7 @@ impl<H: Handler> Slot<H> {
         *self.access.borrow_mut() = access;
     }
 
-    /// Who is to handle this client's request: who has begun it, or whoever does now.
+    /// What is to handle this client's request: what has begun it, or what does now.
     fn of(&self, client: &Client) -> Rc<H> {
         if client.open.resume.borrow().is_none() {
             return self.now();

@@ -57,7 +57,7 @@ enum Answer<S> {
 /// Why a proxy cannot be asked.
 #[derive(Debug, Error)]
 pub enum SocketError {
-    /// There is no proxy, or nobody may ask it.
+    /// There is no proxy, or this process may not ask it.
     #[error("no proxy answers at {path}: {error}")]
     Unreachable {
         /// The socket.
@@ -80,7 +80,7 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Listens, for this user alone; takes the place of a socket that nobody listens on. To be called within a runtime.
+    /// Listens, for this user alone; takes the place of a socket without a listener. To be called within a runtime.
     ///
     /// # Errors
     /// When the system refuses, or another proxy listens there.
@@ -163,7 +163,7 @@ async fn converse(
     }
 }
 
-/// A controller's questions are told from others by their words.
+/// A controller's questions are distinguished from others by their words.
 fn answer(
     line: &[u8],
     proxy: &Handle,

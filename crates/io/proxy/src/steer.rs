@@ -48,7 +48,7 @@ pub(crate) fn drain(
 }
 
 /// What a policy's weights mean to a controller: shares of the traffic, or a scale of what is in flight. To others they
-/// only say who may serve, or how often one is looked at.
+/// only say which backends may serve, or how often one is looked at.
 fn kind(policy: PolicyKind) -> MethodKind {
     match policy {
         PolicyKind::Random

@@ -1,7 +1,7 @@
 //! Connections to backends: one thread's own, kept open between requests, the one used last first.
 //!
 //! None has a task of its own: whoever has a request on one drives it, so that a request costs no wake-up of another
-//! task, and what it brings is taken in the poll that reads it. While it is parked nobody does: that the backend has
+//! task, and what it brings is taken in the poll that reads it. While it is parked it has no task: that the backend has
 //! closed it is found at the next request, or at the upkeep.
 
 use std::cell::RefCell;
@@ -67,15 +67,15 @@ enum Idle {
 }
 
 impl Idle {
-    /// Whether the backend has closed it, or sent what nobody asked for: whichever, a socket that has become readable
+    /// Whether the backend has closed it, or sent what was not asked for: whichever, a socket that has become readable
     /// is of no use. No system call is made.
     fn is_alive(&mut self) -> bool {
         match self {
             Idle::Bare(wire) => {
-                !wire.has_unread() && wire.stream.poll_read_ready(&mut nobody()).is_pending()
+                !wire.has_unread() && wire.stream.poll_read_ready(&mut noop_context()).is_pending()
             }
             Idle::Http(connection) => {
-                connection.driver.drive(&mut nobody()) && !connection.sender.is_closed()
+                connection.driver.drive(&mut noop_context()) && !connection.sender.is_closed()
             }
         }
     }
@@ -98,7 +98,7 @@ enum Driver {
 impl Driver {
     /// Does what there is to do, and has this task woken when there is more. What comes of it for `sender`, and for
     /// bodies, is there when this returns, so that those need not wake anybody: they are polled after it, with
-    /// [`nobody`]. Whether it goes on.
+    /// [`noop_context`]. Whether it goes on.
     fn drive(&mut self, cx: &mut Context<'_>) -> bool {
         let polled = match self {
             Driver::Plain(connection) => Pin::new(connection.as_mut()).poll(cx),
@@ -106,7 +106,7 @@ impl Driver {
             Driver::Ended => return false,
         };
         if polled.is_ready() {
-            // Whoever waits for a response is told.
+            // The task that waits for a response is woken.
             *self = Driver::Ended;
         }
         polled.is_pending()
@@ -120,7 +120,7 @@ impl Driver {
     }
 }
 
-fn nobody() -> Context<'static> {
+fn noop_context() -> Context<'static> {
     Context::from_waker(Waker::noop())
 }
 
@@ -136,7 +136,7 @@ impl Connection {
             if !self.sender.is_ready() {
                 self.driver.drive(cx);
             }
-            self.sender.poll_ready(&mut nobody()).map(|ready| ready.is_ok())
+            self.sender.poll_ready(&mut noop_context()).map(|ready| ready.is_ok())
         })
         .await
     }
@@ -204,7 +204,7 @@ impl Connections {
                 Idle::Http(connection) => connection,
                 Idle::Bare(mut wire) => {
                     // Of what hyper could not be handed, since it has not asked for anything yet.
-                    let is_alive = wire.stream.poll_read_ready(&mut nobody()).is_pending();
+                    let is_alive = wire.stream.poll_read_ready(&mut noop_context()).is_pending();
                     match is_alive {
                         true => {
                             wire.send_again();
@@ -258,7 +258,8 @@ impl Connections {
                 Idle::Bare(wire) => Some(wire),
                 Idle::Http(connection) => connection.bare(),
             };
-            let is_alive = |wire: &Wire| wire.stream.poll_read_ready(&mut nobody()).is_pending();
+            let is_alive =
+                |wire: &Wire| wire.stream.poll_read_ready(&mut noop_context()).is_pending();
             if let Some(wire) = wire.filter(is_alive) {
                 return Some(wire);
             }
@@ -374,7 +375,7 @@ impl Lease {
         let mut response = pin!(sender.try_send_request(request));
         poll_fn(|cx| {
             driver.drive(cx);
-            response.as_mut().poll(&mut nobody())
+            response.as_mut().poll(&mut noop_context())
         })
         .await
     }
@@ -387,12 +388,12 @@ impl Lease {
     ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
         let driver = &mut self.connection.driver;
         // What has been read already, first: to ask for it makes room for more.
-        match Pin::new(&mut *body).poll_frame(&mut nobody()) {
+        match Pin::new(&mut *body).poll_frame(&mut noop_context()) {
             Poll::Pending => {}
             frame => return frame,
         }
         driver.drive(cx);
-        Pin::new(body).poll_frame(&mut nobody())
+        Pin::new(body).poll_frame(&mut noop_context())
     }
 
     /// Drives it until it has ended, or goes on with another protocol.

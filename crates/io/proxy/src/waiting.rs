@@ -1,5 +1,5 @@
 //! Requests of one pool of one entry that wait for room, on all its threads: [`WaitQueue`] behind a lock, taken only
-//! where somebody waits or begins to. Whoever sends requests reads one number.
+//! where a request waits or begins to. Whoever sends requests reads one number.
 //!
 //! Each that waits has a [`Place`]. It is called with a [`Turn`]: by a request that has ended, by a response that says
 //! there is room, by a newcomer, or by the attendant, a task that lives for as long as anybody waits. A place that is
@@ -29,7 +29,7 @@ pub(crate) enum Turn {
     Last,
 }
 
-/// Who waits.
+/// The requests that wait.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     clock: Clock,
@@ -42,14 +42,14 @@ pub(crate) struct Waiting {
 #[derive(Debug)]
 struct Inner {
     queue: WaitQueue<u64>,
-    /// Of those that wait: by whom they are called.
+    /// Of those that wait: what calls them.
     calls: HashMap<u64, oneshot::Sender<Turn>>,
     last_ticket: u64,
     is_attended: bool,
 }
 
 impl Inner {
-    /// Whether somebody took it: a place that is being dropped gives it back by itself.
+    /// Whether it was taken: a place that is being dropped gives it back by itself.
     fn call(&mut self, ticket: u64, turn: Turn) -> bool {
         self.calls.remove(&ticket).is_some_and(|call| call.send(turn).is_ok())
     }
@@ -75,7 +75,7 @@ impl Inner {
 }
 
 impl Waiting {
-    /// Nobody waits.
+    /// No request waits.
     ///
     /// # Errors
     /// When an option is out of range.
@@ -87,7 +87,7 @@ impl Waiting {
         Ok(Arc::new(Waiting { clock, timeout, length: AtomicUsize::new(0), inner }))
     }
 
-    /// Whether nobody does.
+    /// Whether none does.
     pub(crate) fn is_empty(&self) -> bool {
         self.length.load(Ordering::Relaxed) == 0
     }
@@ -99,7 +99,7 @@ impl Waiting {
     }
 
     /// A place for a newcomer where others wait, if there is one left; the first of all has its tries. None where
-    /// nobody waits.
+    /// no request waits.
     pub(crate) fn enter_behind(self: &Arc<Self>) -> Option<Place> {
         let now = self.clock.now();
         self.with(|inner| {
@@ -165,7 +165,7 @@ impl Waiting {
     }
 }
 
-/// The task that looks after those who wait. Where its thread ends before them another is begun by the next that
+/// The task that looks after those that wait. Where its thread ends before them another is begun by the next that
 /// comes; until then requests that end call them, and their own time.
 struct Attendant {
     waiting: Arc<Waiting>,
@@ -267,7 +267,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_is_called_by_endings_and_a_turn_that_nobody_took_goes_to_the_next() {
+    async fn the_end_of_a_request_calls_the_first_in_the_queue_and_an_unused_turn_goes_to_the_next()
+    {
         let local = LocalSet::new();
         local
             .run_until(async {
@@ -293,7 +294,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_in_vain_has_its_last_tries_and_room_is_bounded() {
+    async fn a_queue_timeout_ends_with_a_last_try_and_the_queue_is_bounded() {
         let local = LocalSet::new();
         let alarm = Alarm::default();
         local

@@ -99,7 +99,7 @@ impl Watched {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            // Compared whole: two writes within a tick of the file system's clock are told apart.
+            // Compared whole: two writes within a tick of the file system's clock are distinguished.
             let written = std::fs::read(&path).ok();
             if written.is_some() && written == last {
                 continue;
@@ -168,7 +168,7 @@ impl Watched {
         }
     }
 
-    /// Nobody checks any more.
+    /// The checks have ended.
     fn all_up(&self) {
         let changed = self.members.change(|roll| {
             let down = roll.members.iter_mut().filter(|member| member.is_down);

@@ -1,4 +1,4 @@
-//! A TCP connection as hyper, and who passes on without hyper, use it.
+//! A TCP connection as hyper, and what forwards without hyper, use it.
 //!
 //! It writes with `send` where it can: a head and a small body, which come as two pieces, are put together, which costs
 //! less than `writev`. And one on which a request was sent without hyper can be given to hyper with that request: what
@@ -20,7 +20,7 @@ pub(crate) struct Wire {
     /// Read already, and to be read again.
     unread: Bytes,
     sent: Sent,
-    /// The last write had to wait: who wrote it has bytes of it left.
+    /// The last write had to wait: its writer has bytes of it left.
     is_blocked: bool,
 }
 
@@ -80,7 +80,7 @@ impl Wire {
     /// Whether this write is of what was sent before.
     fn drops(&mut self, cx: &Context<'_>) -> bool {
         if self.sent == Sent::Expected {
-            // Who reads has been told to wait.
+            // The reader has been made to wait.
             self.sent = Sent::Begun;
             cx.waker().wake_by_ref();
         }

@@ -1,5 +1,5 @@
-//! A flood of connections at the process' limit of open files: who is connected is served on, and when the flood has gone
-//! everybody is. The proxy is a process of its own, this test started again: the limit is a process'.
+//! A flood of connections at the process' limit of open files: they are served on, and when the flood has gone
+//! all are. The proxy is a process of its own, this test started again: the limit is a process'.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -128,7 +128,7 @@ fn a_flood_at_the_limit_of_open_files_leaves_the_others_served() {
     assert!(is_served(&mut first, PATIENCE));
     let flood: Vec<TcpStream> =
         (0..FLOOD).map(|_| TcpStream::connect(address).expect("the kernel takes it")).collect();
-    // Who was there before is served all the while.
+    // A client that was there before is served all the while.
     for _ in 0..20 {
         assert!(is_served(&mut first, PATIENCE));
         thread::sleep(Duration::from_millis(20));

@@ -1,4 +1,4 @@
-//! Clients that leave, backends that reset, stall, refuse, die, reloads: whatever happens, nobody gets another's response,
+//! Clients that leave, backends that reset, stall, refuse, die, reloads: no client ever gets another's response,
 //! no request that is not repeatable is served twice, none is lost, and nothing is in flight when all is over.
 //!
 //! A few seconds; `cargo run --release -p plimsoll-proxy --example violence -- --minutes 30` is the same for longer.
@@ -10,7 +10,7 @@ mod world;
 use std::time::Duration;
 
 #[test]
-fn whatever_happens_counts_end_at_zero_and_nobody_gets_anothers_response() {
+fn whatever_happens_counts_end_at_zero_and_no_client_gets_anothers_response() {
     let seed = std::env::var("PLIMSOLL_VIOLENCE_SEED");
     let seed = seed.map_or(1, |text| text.parse().expect("a whole number"));
     let verdict = world::run(Duration::from_secs(4), seed);

@@ -4,7 +4,7 @@ use std::time::Duration;
 /// Why a balancer could not be read or programmed. Every message says what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum SinkError {
-    /// Nobody answers at the socket, or it was cut.
+    /// No process answers at the socket, or it was cut.
     #[error("{socket}: {reason}")]
     Unreachable {
         /// The socket, as configured.

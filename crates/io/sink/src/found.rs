@@ -43,7 +43,7 @@ pub enum LeftAlone {
     NoAddress,
     /// It serves when all others are down, whatever its weight.
     Backup,
-    /// Its weight in the balancer's configuration is 0: somebody has taken it out.
+    /// Its weight in the balancer's configuration is 0: an administrator has taken it out.
     WeightZero,
     /// Another server of the pool has its address: one server under two names would be asked twice, and takes the load
     /// of both.

@@ -47,7 +47,7 @@ pub use steer::{Loss, Poll, Servers, SinkConfig, SinkHandle, SinkReport, Steered
 
 /// A balancer whose weights can be set while it runs.
 pub trait WeightSink: Send {
-    /// What the balancer bears: its range of weights, and how often they may change.
+    /// What the balancer can take: its range of weights, and how often they may change.
     fn limits(&self) -> SinkLimits;
 
     /// Replaces the servers that are steered, given with their names in the balancer: some joined or left.

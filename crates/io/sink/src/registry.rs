@@ -37,7 +37,7 @@ macro_rules! registry {
                 }
             }
 
-            /// What the balancer bears.
+            /// What the balancer can take.
             pub fn limits(&self) -> SinkLimits {
                 match self {
                     $(Sink::$kind(config) => config.limits()),+

@@ -27,7 +27,7 @@ pub(crate) fn checked(
     Ok(servers)
 }
 
-/// The weights of a plan by the servers' names, as [`checked`] has them; refused when one is of nobody, out
+/// The weights of a plan by the servers' names, as [`checked`] has them; refused when one is of no server, out
 /// of `whose` range, or given twice.
 pub(crate) fn planned(
     plan: &Plan,

@@ -132,5 +132,5 @@ fn claim(sink: &Sink, at: &Cursor<'_>, taken: &mut Once<String>, what: &str) -> 
     taken.take(pool, &named.unwrap_or(at.clone()), &format!("{kind} that {what}"))
 }
 
-/// A balancer that has told nothing for so long counts as gone.
+/// A balancer that has reported nothing for so long counts as gone.
 const GONE: Duration = Duration::from_secs(2);

@@ -68,7 +68,7 @@ fn holds<B: Whole>(state: &B::State, wanted: &[(String, u32)]) -> bool {
     wanted.iter().all(|(name, weight)| B::held(state, name) == Some(*weight))
 }
 
-/// All of the plan was set or nothing, so that there is nothing to put back; where nobody tells which, what was held
+/// All of the plan was set or nothing, so that there is nothing to put back; where that is unknown, what was held
 /// before may be held no more.
 fn interrupted<B: Whole>(
     balancer: &B,

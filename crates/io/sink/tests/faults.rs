@@ -78,7 +78,7 @@ async fn a_retry_that_is_refused_undoes_the_first_attempt_too() {
 }
 
 #[tokio::test]
-async fn a_connection_cut_twice_is_undone_and_told() {
+async fn a_plan_whose_connection_is_cut_twice_is_undone_and_reported() {
     let (fake, mut sink) = shop();
     faults(&fake, &[Fault::Obey, Fault::Cut, Fault::Obey, Fault::Cut]);
     let error = sink.apply(&plan(&[11, 22, 33, 40])).await.unwrap_err();
@@ -170,7 +170,7 @@ async fn answers_that_make_no_sense_are_errors_and_the_next_call_starts_anew() {
 }
 
 #[tokio::test]
-async fn a_process_that_stops_and_has_no_successor_is_told() {
+async fn a_stopping_process_without_a_successor_is_reported() {
     let (fake, mut sink) = shop();
     sink.read().await.unwrap();
     let stopping = ("show info", "Pid: 42\nStopping: 1\nStart_time_sec: 1000");

@@ -136,7 +136,7 @@ fn serve(stream: UnixStream, state: &Mutex<State>) {
             return;
         }
         let text = answer.unwrap_or_default();
-        // Who asked may have given up.
+        // The client may have given up.
         let _ = writer.write_all(text.as_bytes()).and_then(|()| writer.write_all(b"\n"));
     }
 }

@@ -16,7 +16,7 @@ use plimsoll_sink::{
 };
 
 #[tokio::test]
-async fn every_method_is_told_with_what_its_weights_mean() {
+async fn every_method_is_reported_with_what_its_weights_mean() {
     use MethodKind::{InFlight, NoLiveWeights, Split};
     for (balance, name, kind) in [
         ("roundrobin", "roundrobin", Split),

@@ -123,7 +123,7 @@ async fn what_they_report_is_added_up_and_plans_go_to_all() {
     let ports = [free_port(), free_port()];
     let haproxys = ports.map(|port| Haproxy::start(&proxies(&bed, "leastconn", port)));
     let mut handle = steer(&sinks(&[&haproxys[0], &haproxys[1]]));
-    // The first sum knows no plan: all weights deviate, and are told as they are.
+    // The first sum knows no plan: all weights deviate, and are reported as they are.
     assert_eq!(weights(&read(&mut handle, |_| true).await), [100, 100]);
     handle.program(plan(1, [30, 70]));
     let applied = until(&mut handle, |report| match report {
@@ -147,7 +147,7 @@ async fn what_they_report_is_added_up_and_plans_go_to_all() {
     let report = read(&mut handle, |report| total(report) >= sent).await;
     assert_eq!((total(&report), weights(&report)), (sent, vec![30, 70]));
 
-    // A weight that one of them changes is told, though it is not the first one's.
+    // A weight that one of them changes is reported, though it is not the first one's.
     haproxys[1].ask("set server shop/s1 weight 9");
     read(&mut handle, |report| weights(report) == [9, 70]).await;
 }
@@ -164,7 +164,7 @@ async fn one_that_is_gone_does_not_keep_the_others_from_being_steered() {
     assert!(note.starts_with("diverged: 1 of 2 balancers cannot be steered"), "{note}");
     let name = haproxys[1].socket("admin").display().to_string();
     assert_eq!(note.matches(&name).count(), 1, "it is named, once: {note}");
-    // It is told as long as it is so.
+    // It is reported as long as it is so.
     assert_eq!(degraded(&mut handle).await.reason, note);
     handle.program(plan(2, [1, 2]));
     until(&mut handle, |report| match report {
@@ -187,7 +187,7 @@ async fn one_that_is_gone_does_not_keep_the_others_from_being_steered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_one_of_them_refuses_is_told_with_its_name() {
+async fn balancers_with_different_methods_are_refused_by_name() {
     let bed = bed();
     let first = Haproxy::start(&proxies(&bed, "roundrobin", free_port()));
     let second = Haproxy::start(&proxies(&bed, "leastconn", free_port()));

@@ -52,7 +52,7 @@ async fn what_every_sink_promises_holds() {
 }
 
 #[tokio::test]
-async fn a_weight_that_is_too_great_is_told_with_the_range() {
+async fn a_weight_out_of_range_is_reported_with_the_range() {
     let haproxy = Haproxy::start(LEASTCONN);
     let mut sink = haproxy.sink(&["s1", "s2", "s3"]);
     for (bad, said) in [
@@ -65,7 +65,7 @@ async fn a_weight_that_is_too_great_is_told_with_the_range() {
 }
 
 #[tokio::test]
-async fn unknown_names_are_told_with_those_that_exist() {
+async fn an_unknown_name_is_reported_with_the_known_ones() {
     let haproxy = Haproxy::start(LEASTCONN);
     let mut sink = haproxy.sink(&["s1", "sX"]);
     for error in [sink.read().await.unwrap_err(), sink.apply(&plan(&[1, 2])).await.unwrap_err()] {

@@ -57,7 +57,7 @@ pub enum StoreError {
     InUse {
         /// The store.
         path: PathBuf,
-        /// Who holds it, as far as it says.
+        /// The process that holds it, as far as it says.
         holder: Option<Holder>,
     },
     /// No room is left; what was committed before can still be read.

@@ -4,7 +4,7 @@
 //! samples in a ring per backend, the controller's memory as bytes of its own, plans and events, each
 //! bounded. A file that is damaged, foreign or newer is an error that names it, and is never changed:
 //! the first look at it goes through an overlay that keeps all writes in memory. One controller holds
-//! the store at a time; a second one is told who does.
+//! the store at a time; a second one gets the holder's name.
 //!
 //! What survives: a commit is all or nothing. Plans and memory reach the disk within about a second,
 //! samples and events within ten; a crash loses no more than that.

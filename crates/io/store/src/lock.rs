@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::StoreError;
 use crate::open::{PRIVATE, make_private};
 
-/// Who holds a store, in its own words.
+/// The process that holds a store, in its own words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     /// Process id on `host`.

@@ -19,7 +19,7 @@ const MAGIC: &[u8] = b"redb\x1A\x0A\xA9\x0D\x0A";
 /// The database's cache, bytes. Its own default of 1 GiB is more than the whole controller needs.
 const CACHE: usize = 32 << 20;
 
-/// Read and written by the owner alone: addresses, traffic and process of the controller are nobody else's.
+/// Read and written by the owner alone: addresses, traffic and process of the controller are for no other user.
 pub(crate) const PRIVATE: u32 = 0o600;
 
 /// Takes away what a file of ours lets others do, as those of earlier versions did.
@@ -30,7 +30,7 @@ pub(crate) fn make_private(file: &File) -> io::Result<()> {
     }
     permissions.set_mode(PRIVATE);
     match file.set_permissions(permissions) {
-        // Another's file, which its owner lets us write: the owner has decided who may.
+        // Another's file, which its owner lets us write: the owner has decided which users may.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         done => done,
     }

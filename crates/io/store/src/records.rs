@@ -18,7 +18,7 @@ pub struct StoredSample {
     pub requests: u32,
     /// Whether it counts as latency or as a drop.
     pub outcome: Outcome,
-    /// Who measured.
+    /// What measured it.
     pub source: Source,
 }
 
@@ -148,7 +148,7 @@ pub struct PlanRecord {
 pub struct EventRecord {
     /// When, milliseconds since 1970; not what orders events, for the wall clock may step back.
     pub unix_ms: u64,
-    /// Whom it concerns, if one backend alone.
+    /// The backend it concerns, if one alone.
     pub backend: Option<String>,
     /// One word of a fixed set, such as `failed`.
     pub kind: String,

@@ -262,7 +262,7 @@ impl Inner {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        // Nobody is left to tell; what had reached the disk before stays.
+        // No caller is left; what had reached the disk before stays.
         self.flush().ok();
     }
 }

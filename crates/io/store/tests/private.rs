@@ -1,4 +1,4 @@
-//! What was learned, and who holds it, is for the user alone whom the controller runs as.
+//! What was learned, and which process holds it, is only for the user that the controller runs as.
 
 mod common;
 

@@ -77,7 +77,7 @@ fn write_for_ever(store: &Store) {
     }
 }
 
-/// Writes until there is no room, and looks whether the store bears it.
+/// Writes until there is no room, and looks whether the store survives it.
 fn fill(store: &Store) {
     for n in 1..=10 {
         store.write(&numbered(n)).unwrap();
@@ -110,7 +110,7 @@ fn fill(store: &Store) {
 }
 
 #[test]
-fn a_second_controller_is_told_who_holds_the_store_until_that_one_dies() {
+fn a_second_controller_is_refused_with_the_holder_of_the_store_until_the_holder_dies() {
     let (_dir, path) = place();
     let mut first = Helper::start(Helper::plain(), "hold", &path);
     assert_eq!(first.step(), Some(0));

@@ -121,7 +121,7 @@ pub fn printable(text: &str) -> String {
     printable
 }
 
-/// Says a line on standard error. One that cannot be written has nobody who misses it; `eprintln!` would
+/// Says a line on standard error. One that cannot be written is not missed; `eprintln!` would
 /// panic.
 pub fn complain_line(line: &str) {
     let _ = writeln!(io::stderr(), "{}", printable(line));

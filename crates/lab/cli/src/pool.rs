@@ -30,7 +30,7 @@ pub struct Args {
     /// The part of the pool's capacity that clients ask for.
     #[arg(long, value_name = "PART", default_value_t = 0.7, value_parser = load)]
     pub load: f64,
-    /// Who balances, one lane each.
+    /// The balancers, one lane each.
     #[arg(
         long,
         value_enum,

@@ -17,7 +17,7 @@ use program::{LAB, build_plimsoll};
 /// Far longer than anything waited for here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A demonstration whose files, and so whose processes, can be told from everybody else's.
+/// A demonstration whose files, and so whose processes, can be distinguished from all others.
 fn demo(tmp: &TempDir, arguments: &[&str]) -> Command {
     build_plimsoll();
     let mut command = Command::new(LAB);

@@ -28,7 +28,7 @@ fn possible() -> bool {
     met.is_ok()
 }
 
-/// A demonstration whose files, and so whose processes, can be told from everybody else's.
+/// A demonstration whose files, and so whose processes, can be distinguished from all others.
 fn demo(tmp: &TempDir, arguments: &[&str]) -> Child {
     build_plimsoll();
     let mut command = Command::new(LAB);

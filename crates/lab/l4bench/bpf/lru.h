@@ -1,5 +1,5 @@
 /* A balancer with a connection table, for comparison: what Katran does with a packet, with the same
- * look-up of the VIP, the same choice for a first packet, the same rewrite, counters and redirect as
+ * look-up of the VIP, the same choice for a SYN, the same rewrite, counters and redirect as
  * ours. A SYN is not looked up; anything else is, and is chosen for anew when it is not there. It reads
  * no TCP options and changes no checksum. */
 #pragma once

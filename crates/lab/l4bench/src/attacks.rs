@@ -1,4 +1,4 @@
-//! Attacks at size, beside connections that must not notice: first packets of millions of connections,
+//! Attacks at size, beside connections that must not notice: SYNs of millions of connections,
 //! and millions of guessed cookies.
 
 use std::fs;
@@ -34,7 +34,7 @@ impl Connection {
     /// Opens one.
     ///
     /// # Errors
-    /// When its first packet reaches no server.
+    /// When its SYN reaches no server.
     pub fn open(rig: &Rig, client: String) -> Result<Connection, BenchError> {
         let syn = Segment::new(&client, VIP, SYN, syn_options(1, 0));
         let ran = rig.balancer.run(&syn.bytes(), rig.clients)?;
@@ -117,7 +117,7 @@ impl Held {
     }
 }
 
-/// What a flood of first packets did.
+/// What a flood of SYNs did.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flood {
     /// How many were sent, each of a connection of its own.
@@ -136,11 +136,11 @@ pub struct Flood {
     pub opened: Vec<u64>,
 }
 
-/// Sends first packets, none of a connection that was there before, in bursts; after each, every live
+/// Sends SYNs, none of a connection that was there before, in bursts; after each, every live
 /// connection sends a packet both ways. `tell` hears the part that is done, and may end it.
 ///
 /// # Errors
-/// When the kernel does not run the program, a first packet reaches no server, or `tell` fails.
+/// When the kernel does not run the program, a SYN reaches no server, or `tell` fails.
 pub fn flood<E: From<BenchError>>(
     rig: &Rig,
     total: u64,
@@ -185,7 +185,7 @@ pub struct Forged {
     pub sent: u64,
     /// Packets that each server got.
     pub by_server: Vec<u64>,
-    /// How many were counted as nobody's; the others named a server by chance.
+    /// How many were counted as no server's; the others named a server by chance.
     pub counted: u64,
 }
 

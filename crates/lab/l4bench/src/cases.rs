@@ -1,4 +1,4 @@
-//! The packets whose cost is asked for: established connections both ways, first packets, and the same
+//! The packets whose cost is asked for: established connections both ways, SYNs, and the same
 //! by a balancer with a connection table.
 
 use crate::cost::{Case, ENDLESS};

@@ -66,7 +66,7 @@ struct Rounds {
     program: Vec<f64>,
 }
 
-/// All cases on one rig, in turns; each round is told to `tell`, which may end it.
+/// All cases on one rig, in turns; each round is reported to `tell`, which may end it.
 ///
 /// # Errors
 /// When the kernel does not run a program, a program does not forward its packet, or `tell` fails.

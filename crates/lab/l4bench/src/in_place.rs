@@ -32,7 +32,7 @@ impl Runs {
 #[derive(Debug)]
 pub struct Meter {
     _counting: OwnedFd,
-    /// By id; a program that was replaced keeps its numbers as long as somebody holds it.
+    /// By id; a program that was replaced keeps its numbers as long as a process holds it.
     programs: BTreeMap<u32, OwnedFd>,
 }
 

@@ -1,7 +1,7 @@
-//! What the layer-4 data plane costs and how it bears a flood: packets made in the kernel, without servers. Tests,
+//! What the layer-4 data plane costs and how it stands a flood: packets made in the kernel, without servers. Tests,
 //! examples and the lab's experiments share it.
 //!
-//! * [`Rig`]: a balancer with nobody behind it, in a namespace with the [`legs`] it needs;
+//! * [`Rig`]: a balancer without servers, in a namespace with the [`legs`] it needs;
 //! * [`Load`]: the programs of `bpf`, run a million times in a system call (`BPF_PROG_TEST_RUN`);
 //! * [`flood`], [`forge`]: attacks at size;
 //! * [`Load::take_over`]: balancers without a cookie, on real packets;

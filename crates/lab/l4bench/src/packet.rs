@@ -216,7 +216,7 @@ pub fn checksum(parts: &[&[u8]]) -> u16 {
     !(sum as u16)
 }
 
-/// Who sent an IP packet, and to whom.
+/// An IP packet's source and destination.
 fn addresses(packet: &[u8]) -> (IpAddr, IpAddr) {
     if packet[12] == 8 {
         let octets = |at: usize| <[u8; 4]>::try_from(&packet[at..at + 4]).expect("four");

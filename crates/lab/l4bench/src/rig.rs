@@ -1,4 +1,4 @@
-//! A balancer between a leg to clients and one to servers, with nobody behind them: for packets that are
+//! A balancer between a leg to clients and one to servers, with no machines behind them: for packets that are
 //! made (`BPF_PROG_TEST_RUN`), not received.
 
 use std::path::PathBuf;

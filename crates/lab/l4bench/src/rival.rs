@@ -60,7 +60,7 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Nobody had a place before these.
+    /// No flow had a place before these.
     pub fn new(servers: &[Candidate]) -> Chain {
         Chain { current: maglev(servers), previous: vec![0; MAGLEV_PLACES] }
     }

@@ -142,7 +142,7 @@ impl Daemon {
     }
 }
 
-/// What the daemon is told, as JSON, which is YAML: what README shows, everything else by default.
+/// The daemon's configuration, as JSON, which is YAML: what README shows, everything else by default.
 pub fn configuration(steered: &Steered, store: &Path, api: SocketAddr) -> Value {
     let backends: Vec<Value> = steered
         .servers

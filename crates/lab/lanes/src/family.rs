@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn members_end_with_the_family_even_if_nobody_drops_them() {
+    fn members_end_with_the_family_even_if_never_dropped() {
         let family = Family::start().unwrap();
         let dir = family.dir().to_owned();
         let member = sleeper(&family);

@@ -142,7 +142,7 @@ pub struct Front {
     addresses: Vec<(String, SocketAddr)>,
     /// What was decided by the end of the last daemon that rests.
     past: Vec<Event>,
-    // In the order in which they are to end: nobody asks who is already gone.
+    // In the order in which they are to end: no client asks a server that is already gone.
     clients: Option<LoadHandle>,
     daemon: Option<Daemon>,
     knapsack: Option<KnapsackDriver>,

@@ -16,10 +16,10 @@ const START_WITHIN: Duration = Duration::from_secs(5);
 /// The name of its backend section.
 pub const SECTION: &str = "pool";
 
-/// Tells clients who answered.
+/// Tells clients which server answered.
 const MARK: &str = "    http-response set-header x-backend %s\n";
 
-/// A server as HAProxy is told of it.
+/// A server as it stands in HAProxy's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     /// Its name.
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_without_haproxy_is_told_how_to_get_it() {
+    fn without_haproxy_the_error_says_how_to_install_it() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("haproxy"), "no program").unwrap();
         let error = find_in([dir.path().to_owned()].into_iter()).unwrap_err();

@@ -4,7 +4,7 @@ use plimsoll_sim::knapsack::ExploreMode;
 
 use crate::{Pool, SteeredBy};
 
-/// Who balances a lane, and how.
+/// The balancer of a lane, and its method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum LaneKind {
     /// HAProxy's roundrobin, equal weights.

@@ -19,7 +19,7 @@ use plimsoll_sink::{
 use crate::haproxy::SECTION;
 use crate::{LaneError, Lb};
 
-/// How often the controller is told the time.
+/// How often the controller gets the time.
 const TICK: Duration = Duration::from_millis(100);
 
 /// What the thread shows of the controller.

@@ -10,7 +10,7 @@ use crate::{Family, Front, FrontSpec, LaneError, LaneKind, Lb, Pool};
 
 /// An emulated pool behind a [`Front`] of its own, which it is used as.
 pub struct Lane {
-    /// Who balances.
+    /// The balancer.
     pub kind: LaneKind,
     front: Front,
     bed: Testbed,
@@ -18,7 +18,7 @@ pub struct Lane {
 
 /// What remains of a lane.
 pub struct Finished {
-    /// Who balanced.
+    /// The balancer.
     pub kind: LaneKind,
     /// When the clock of the records read zero.
     pub started: Instant,

@@ -62,7 +62,7 @@ pub fn within<'a>(records: &'a [Record], stretch: &Range<Duration>) -> &'a [Reco
     records.get(from..to).unwrap_or_default()
 }
 
-/// The mean of whole seconds of a load's series, milliseconds; nothing when nobody was served.
+/// The mean of whole seconds of a load's series, milliseconds; nothing when no request was served.
 pub fn mean_of(series: &[Slice], seconds: Range<u64>) -> Option<f64> {
     let (mut sum, mut count) = (0.0, 0);
     for slice in series.iter().filter(|slice| seconds.contains(&slice.second)) {
@@ -132,7 +132,7 @@ pub mod tests {
     }
 
     #[test]
-    fn seconds_weigh_by_those_who_were_served() {
+    fn a_mean_over_seconds_is_weighted_by_answered_requests() {
         let slice = |second, requests, errors, mean_ms| Slice {
             second,
             requests,

@@ -48,7 +48,7 @@ impl ProxySection {
         self.entry("egress", json!({ "name": name, "listen": listen.to_string() }), keys)
     }
 
-    /// The same with a pool of these backends, and these keys: its policy, and what that is told.
+    /// The same with a pool of these backends, and these keys: its policy and the policy's settings.
     pub fn pool<'a>(
         self,
         name: &str,

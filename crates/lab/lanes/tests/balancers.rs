@@ -37,7 +37,7 @@ fn load(address: SocketAddr) -> LoadReport {
     load::start(spec).unwrap().join().unwrap()
 }
 
-/// The part of the requests that the second server had, of which nobody may have failed.
+/// The part of the requests that the second server had, none of which may have failed.
 fn second(name: &str, report: &LoadReport) -> f64 {
     let total = report.total.requests;
     assert!(total > 200 && report.total.errors == 0, "{name}: {:?}", report.first_error);

@@ -94,7 +94,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// A run with this seed; nobody is told of its progress.
+    /// A run with this seed; its progress is not reported.
     pub fn new(seed: u64, quick: bool, interrupt: Interrupt) -> Self {
         let (options, cells, progress) = (Options::default(), None, Box::new(|_: f64, _: &str| ()));
         Context { seed, quick, options, cells, interrupt, progress }
@@ -110,7 +110,7 @@ impl Context {
         Context { cells: Some(out.to_owned()), ..self }
     }
 
-    /// The same run, whose progress is told to `tell`: the part that is done (0…1), and what is under way.
+    /// The same run, whose progress is reported to `tell`: the part that is done (0…1), and what is under way.
     pub fn telling(self, tell: impl Fn(f64, &str) + Send + Sync + 'static) -> Self {
         Context { progress: Box::new(tell), ..self }
     }

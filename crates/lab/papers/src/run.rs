@@ -63,7 +63,7 @@ pub struct Ran {
 pub fn run(experiment: &Experiment, context: &Context, out: &Path) -> Result<Ran, Failure> {
     let dir = out.join(experiment.name);
     refuse_foreign(&dir)?;
-    // Made now, so that what cannot be written is told before half an hour of work rather than after.
+    // Made now, so that what cannot be written is reported before half an hour of work rather than after.
     fs::create_dir_all(out).map_err(Failure::file(format!("make {}", out.display())))?;
     let fresh = tempfile::Builder::new().prefix(".plimsoll-").tempdir_in(out);
     let fresh = fresh.map_err(Failure::file(format!("write into {}", out.display())))?;

@@ -148,7 +148,7 @@ fn checked_out() -> Option<String> {
 }
 
 #[test]
-fn a_place_that_cannot_be_written_is_told_before_the_experiment() {
+fn a_directory_that_cannot_be_written_is_reported_before_the_experiment() {
     static BEGAN: AtomicBool = AtomicBool::new(false);
     let tells = |context: &Context| {
         BEGAN.store(true, Ordering::Relaxed);

@@ -16,7 +16,7 @@ use crate::{LaneKind, Pool};
 /// Measure ways of balancing on real servers that burn real CPU in control groups. Needs root.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// Who balances, one lane each.
+    /// The balancers, one lane each.
     #[arg(
         long,
         value_enum,
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_lab_s_own_server_can_be_told_to_misbehave() {
+    fn only_the_lab_s_own_server_takes_events_that_misbehave() {
         for event in ["hang@1s+1s", "unhealthy@1s+1s:s2", "errors@1s+1s:all"] {
             assert_eq!(read(&["--event", event]).problems(), [""; 0]);
             for make in ["node", "php"] {

@@ -1,4 +1,4 @@
-//! The true capacity of each server: what it serves while somebody always waits.
+//! The true capacity of each server: what it serves while a request always waits.
 
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn a_capacity_is_completions_over_the_time_between_them() {
         // One every 100 ms from 0.05 s on, each 40 ms long; those that end in the first second are
-        // warm-up, and errors are nobody's work.
+        // warm-up, and errors are no work.
         let record = |i: u64| Record {
             start_ns: (i * 100 + 10) * 1_000_000,
             latency_us: 40_000,

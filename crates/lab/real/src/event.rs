@@ -43,7 +43,7 @@ impl What {
     }
 }
 
-/// Whom it befalls.
+/// The servers it affects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Which {
     /// The largest server.
@@ -77,7 +77,7 @@ pub struct Event {
     pub text: String,
     /// What happens.
     pub what: What,
-    /// Whom it befalls.
+    /// The servers it affects.
     pub which: Which,
     /// When it begins, from the first request on.
     pub at: Duration,
@@ -115,7 +115,7 @@ impl Event {
             && self.stretches(end).iter().any(overlaps)
     }
 
-    /// Whether one whom it befalls does no work: who calls it failed is right.
+    /// Whether an affected server does no work, so that calling it failed is right.
     pub fn takes_down(&self) -> bool {
         matches!(self.what, What::Stop | What::Kill | What::Mode(Mode::HangWork | Mode::FailWork))
     }

@@ -4,7 +4,7 @@ use plimsoll_lanes::SteeredBy;
 /// HAProxy's highest weight.
 const GREATEST_WEIGHT: f64 = 256.0;
 
-/// Who balances a lane, and how.
+/// The balancer of a lane, and its method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum LaneKind {
     /// HAProxy's roundrobin, weights in proportion to the true capacities.

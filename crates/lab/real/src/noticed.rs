@@ -22,7 +22,7 @@ pub struct Noticed {
     pub event: String,
     /// Part of the true capacity.
     pub load: f64,
-    /// Who balanced.
+    /// The balancer.
     pub lane: &'static str,
     /// How often it came, all rounds together.
     pub times: usize,
@@ -53,7 +53,7 @@ impl Reaction {
     }
 }
 
-/// One event in all runs of one lane under one load; none where nobody decides.
+/// One event in all runs of one lane under one load; none where no balancer decides.
 pub fn noticed(
     event: &Event,
     args: &Args,

@@ -42,7 +42,7 @@ pub fn programs(
     ])
 }
 
-/// The work that requests bring along or the script is told of.
+/// The work that requests bring along or the script is given.
 fn nginx_configuration(pool: &Pool, address: SocketAddr, dir: &Path) -> String {
     let (work_us, health_us) = (pool.work.mean.as_micros(), pool.health_work.as_micros());
     let socket = format!("unix:{}/php.sock", dir.display());

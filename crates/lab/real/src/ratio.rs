@@ -28,7 +28,7 @@ pub struct Ratio {
 /// Mean response times of one batch in two lanes, milliseconds.
 pub type Pair = (f64, f64);
 
-/// The batches of this stretch in which both lanes answered somebody.
+/// The batches of this stretch in which both lanes answered a request.
 pub fn pairs(own: &[Record], other: &[Record], stretch: &Range<Duration>) -> Vec<Pair> {
     let length = stretch.end.saturating_sub(stretch.start);
     let batch =

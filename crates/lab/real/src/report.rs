@@ -53,7 +53,7 @@ pub struct Server {
     pub name: String,
     /// Its quota, part of a core.
     pub cores: f64,
-    /// What it serves while somebody always waits.
+    /// What it serves while a request always waits.
     pub capacity_rps: f64,
 }
 
@@ -62,7 +62,7 @@ pub struct Server {
 pub struct Cell {
     /// Part of the true capacity.
     pub load: f64,
-    /// Who balanced.
+    /// The balancer.
     pub lane: &'static str,
     /// After learning.
     pub steady: Measured,
@@ -85,7 +85,7 @@ pub struct Cell {
 /// One lane over all loads.
 #[derive(Debug, Serialize)]
 pub struct Summary {
-    /// Who balanced.
+    /// The balancer.
     pub lane: &'static str,
     /// Geometric mean of its ratios.
     pub ratio: Option<Ratio>,
@@ -108,7 +108,7 @@ pub struct During {
     pub when: String,
     /// Part of the true capacity.
     pub load: f64,
-    /// Who balanced.
+    /// The balancer.
     pub lane: &'static str,
     /// What clients saw.
     pub measured: Measured,

@@ -54,7 +54,7 @@ pub struct Trial {
 
 /// One lane that has run.
 pub struct Ran {
-    /// Who balanced.
+    /// The balancer.
     pub kind: LaneKind,
     /// Which arrivals.
     pub trial: Trial,

@@ -30,7 +30,7 @@ struct Server {
     // In the order in which they are to end: a group must be empty to go.
     neighbour: Option<(Member, Group)>,
     processes: Vec<Member>,
-    /// Where the lab's own server is told how to behave.
+    /// The address at which the lab's own server takes commands.
     input: Option<ChildStdin>,
     group: Group,
     _parent: Group,

@@ -99,7 +99,7 @@ fn a_cpu_set_is_where_a_process_runs() {
 }
 
 #[test]
-fn everything_goes_with_the_run_even_what_nobody_drops() {
+fn everything_is_removed_with_the_run_even_what_was_never_dropped() {
     let Some(cgroups) = cgroups() else { return };
     let group = cgroups.group("a/b", &limits(0.05)).unwrap();
     let mut sleeper = group.command(Path::new("sleep")).arg("600").spawn().unwrap();

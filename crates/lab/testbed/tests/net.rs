@@ -42,7 +42,7 @@ fn until(clients: &Clients, what: &str, is_so: impl Fn(&ClientReport) -> bool) {
     }
 }
 
-/// Everybody asks the first server; then the second one takes over.
+/// All clients ask the first server; then the second one takes over.
 fn take_over(spec: &SiteSpec) {
     let site = Site::new(spec).unwrap();
     let _servers = serve(&site);
@@ -128,7 +128,7 @@ fn two_faced(net: &Namespaces) -> SocketAddr {
 }
 
 #[test]
-fn who_answers_for_another_server_is_seen() {
+fn a_changed_server_and_a_refused_connection_are_counted_as_broken() {
     if !possible() {
         return;
     }
@@ -145,7 +145,7 @@ fn who_answers_for_another_server_is_seen() {
     assert!(report.broken.iter().all(|one| one.how == Break::ChangedServer), "{report:?}");
     assert!(report.broken.iter().all(|one| one.server.as_deref() == Some("one")));
 
-    // Nobody listens here.
+    // A port without a listener.
     let nobody = ClientSpec { target: "127.0.0.1:81".parse().unwrap(), ..spec };
     let clients = Clients::start(&net.namespace("a").unwrap(), nobody).unwrap();
     until(&clients, "refusals", |r| r.broken.len() >= 5);

@@ -14,7 +14,7 @@
 //! * chip (B2): 0 with probability `in_flight / (0.8 · capacity)`, else 1; the responding request is
 //!   still in flight, for the bit is decided when the headers leave. Capacity not known: 1
 //!
-//! How many are in flight is told at every call and never counted here: whoever holds the guard that
+//! How many are in flight is passed in at every call and never counted here: whoever holds the guard that
 //! counts also tells [`Admission::finish`] when it drops, and a mistake would be mended by the next
 //! call. What is given up leaves that count, but seldom the application, which works on it all the same: it counts
 //! as being before others until it can be taken for done ([`LeftBehind`]). Source: Bhattacharya, Gao, Wood (TAAS 2024), §4.1; deadlines: the HAProxy report's future
@@ -38,7 +38,7 @@ pub const TRIAL_EVERY: Duration = Duration::from_secs(1);
 pub const TRIAL_EVERY_BUSY: Duration = Duration::from_secs(10);
 /// The same in services: of exponential ones, one in 20,000 is longer.
 const QUIET_SERVICES: u32 = 10;
-/// Who is given up after this part of what it had left is given up for its deadline: it was on its way before.
+/// A request given up after this part of what it had left is given up for its deadline: it was on its way before.
 const NEARLY: f64 = 0.9;
 
 /// How an ingress admits.
@@ -66,7 +66,7 @@ pub enum AdmissionOptionsError {
 /// What a request brings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrival {
-    /// Time left until nobody wants the answer any more; absent where the request does not say.
+    /// Time left until the answer is of no use any more; absent where the request does not say.
     pub time_left: Option<Duration>,
     /// How often it will be tried elsewhere if it is refused here and there: 0 where a refusal is for good.
     /// Only the egress knows, and says so in a header ([`Retries::tries_left`](crate::Retries::tries_left)).
@@ -89,10 +89,10 @@ pub enum Reason {
     Full,
     /// It would be answered too late, for those that wait before it: the backend is busy.
     Queue,
-    /// It would be answered too late even if nobody were here, as far as is known: says how little time it had,
+    /// It would be answered too late even if no other were here, as far as is known: says how little time it had,
     /// and nothing of the backend.
     Deadline {
-        /// Nobody is. Where others always are, what one takes alone is no safe guess.
+        /// None is. Where others always are, what one takes alone is no safe guess.
         is_idle: bool,
     },
 }
@@ -107,7 +107,7 @@ impl Reason {
 /// Held by a request that was admitted, until it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permit {
-    /// How many were before it, those that nobody waits for included.
+    /// How many were before it, those that no client waits for included.
     found: u32,
     at: Nanos,
     /// Its number among those that were admitted, where the capacity is learned.
@@ -257,17 +257,17 @@ impl Admission {
         self.counts
     }
 
-    /// Nobody waits for it any more; the application may work on it for as long again.
+    /// No client waits for it any more; the application may work on it for as long again.
     fn leave_behind(&mut self, permit: Permit, took: Duration) {
         let Permit { found, at, left, .. } = permit;
         let expected = self.knee.delay().map_or(Duration::ZERO, |delay| delay.expected(found));
         let until = at + expected.max(took.saturating_mul(2));
-        // Who leaves before the time is over says nothing of the application's.
+        // A client that leaves before the time is over says nothing of the application's.
         let is_late = left.is_some_and(|left| took >= left.mul_f64(NEARLY));
         self.left_behind.push(Lost { found, at, until, is_late });
     }
 
-    /// `found` is `in_flight` and those that nobody waits for.
+    /// `found` is `in_flight` and those that no client waits for.
     fn judge(&self, in_flight: u32, found: u32, arrival: Arrival) -> Option<Reason> {
         let limit = self.capacity.limit(arrival.tries_left);
         if limit.is_some_and(|limit| f64::from(in_flight) + 1.0 > limit) {

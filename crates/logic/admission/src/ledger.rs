@@ -1,4 +1,4 @@
-//! The egress' ledger of confidence chips: which backends have lately shown that they have room.
+//! The egress' account of confidence chips: which backends have lately shown that they have room.
 //!
 //! For each backend: `chips` (starts at 1, never below 0, at most [`LedgerOptions::most_chips`]) and
 //! `ready_at = received_at + reset_interval`. A backend of weight above 0 is *eligible* when
@@ -48,7 +48,7 @@ pub enum WhenNone {
     FailFast,
 }
 
-/// How a ledger is kept.
+/// How chips are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LedgerOptions {
@@ -174,7 +174,7 @@ impl ChipLedger {
                 _ => {}
             }
         }
-        // `now` is not known here: with time zero nobody is let in too early.
+        // `now` is not known here: with time zero no backend is let in too early.
         (0..self.accounts.len()).for_each(|backend| self.place(backend, Nanos::ZERO));
     }
 

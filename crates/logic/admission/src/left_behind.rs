@@ -4,7 +4,7 @@
 //! shows that it is done. Where none is, it is taken for done at a time that was set when it was given up.
 //!
 //! Without this an ingress under overload counts too few: what is late leaves the count and not the queue, so more is
-//! let in, which is late as well. And as only those are learned from that were answered in time, nobody is seen to
+//! let in, which is late as well. And as only those are learned from that were answered in time, no request is seen to
 //! take longer.
 
 use std::collections::VecDeque;
@@ -15,7 +15,7 @@ use plimsoll_model::Nanos;
 /// No more are kept: the oldest is taken for done.
 const MOST: usize = 4_096;
 
-/// One that nobody waits for.
+/// A request that no client waits for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lost {
     /// How many it found.
@@ -45,7 +45,7 @@ impl LeftBehind {
         self.0.insert(self.0.len() - after, lost);
     }
 
-    /// One that was let in then is answered: those before it are done. `learn` is told of those that were late.
+    /// One that was let in then is answered: those before it are done. `learn` gets those that were late.
     pub(crate) fn overtaken(&mut self, by: Nanos, mut learn: impl FnMut(Lost)) {
         while let Some(lost) = self.0.front().copied().filter(|lost| lost.at < by) {
             self.0.pop_front();

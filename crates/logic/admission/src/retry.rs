@@ -191,7 +191,7 @@ impl Retries {
     }
 
     /// How often a request that was refused so many times would be tried again if it always were: what an
-    /// ingress is told, as [`Arrival::tries_left`](crate::Arrival::tries_left).
+    /// ingress gets, as [`Arrival::tries_left`](crate::Arrival::tries_left).
     pub fn tries_left(&self, refusals: u32) -> u32 {
         let left = self.options.refusals.most.saturating_sub(refusals);
         match self.options.refusals.budget {
@@ -229,7 +229,7 @@ impl Retries {
         let verdict = if failures > most {
             Retry::Limit
         } else if failures == 1 && f64::from(self.retrying) + 1.0 > at_once {
-            // Who has been granted one is counted, and keeps on.
+            // A request that has been granted one is counted, and keeps on.
             Retry::Budget
         } else {
             self.retrying += u32::from(failures == 1);

@@ -1,6 +1,6 @@
 //! Requests that wait at the egress, because every try was refused or because their policy rather waits.
 //!
-//! A refusal that goes back to a client who sends again at once frees nobody and costs tries: with as many users as a
+//! A refusal that goes back to a client who sends again at once frees no core and costs tries: with as many users as a
 //! pool can hold and one more, that one alone is refused as often as it asks. Here the request waits instead, before any
 //! backend has it, and goes where there is room first: where one of this egress' own requests has ended, a core was just
 //! left free. That is late binding (Ousterhout and others, Sparrow, SOSP 2013): a request that waits here is behind no
@@ -37,7 +37,7 @@ const MOST: Duration = Duration::from_secs(1);
 pub struct WaitOptions {
     /// How long one may wait, milliseconds, at least 1. After that it has one last try, by the backend's whole limit.
     pub timeout_ms: u64,
-    /// How many may wait at once, at least 1; the client of one more is told at once that it was refused.
+    /// How many may wait at once, at least 1; one more is refused at once.
     pub max_requests: u32,
 }
 
@@ -50,10 +50,10 @@ impl Default for WaitOptions {
 /// An option outside its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum WaitOptionsError {
-    /// Nobody could wait.
+    /// No request could wait.
     #[error("timeout_ms is 0, expected at least 1; for no waiting leave the group out")]
     Timeout,
-    /// Nobody could wait.
+    /// No request could wait.
     #[error("max_requests is 0, expected at least 1; for no waiting leave the group out")]
     MaxRequests,
 }
@@ -82,7 +82,7 @@ pub struct WaitQueue<T> {
 }
 
 impl<T: Copy + PartialEq> WaitQueue<T> {
-    /// Nobody waits.
+    /// No request waits.
     ///
     /// # Errors
     /// [`WaitOptionsError`] when an option is out of range.
@@ -132,7 +132,7 @@ impl<T: Copy + PartialEq> WaitQueue<T> {
         self.next(now)
     }
 
-    /// When to ask for [`WaitQueue::expired`] and [`WaitQueue::overdue`]; absent where nobody waits.
+    /// When to ask for [`WaitQueue::expired`] and [`WaitQueue::overdue`]; absent where no request waits.
     pub fn due(&self) -> Option<Nanos> {
         let &(since, _) = self.waiting.front()?;
         Some((since + self.timeout).min(self.sent + self.interval()))
@@ -158,7 +158,7 @@ impl<T: Copy + PartialEq> WaitQueue<T> {
         self.waiting.len()
     }
 
-    /// Nobody waits.
+    /// No request waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn who_came_first_is_first_even_after_a_try() {
+    fn the_queue_is_first_come_first_served_even_after_a_try() {
         let mut queue = queue(1_000, 8);
         assert_eq!((queue.due(), queue.next(ms(0))), (None, None));
         assert!(queue.enter(ms(1), ms(1), 1) && queue.enter(ms(2), ms(2), 2));

@@ -6,7 +6,7 @@ use crate::salt::{Epoch, Salt, Tuple};
 /// What the balancer knows of an id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IdState {
-    /// Nobody's.
+    /// No server's.
     #[default]
     Unused,
     /// A server's, that takes connections or drains.

@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 /// A server's number in a cookie: stable for as long as one of its connections may live. Zero is
-/// nobody's.
+/// no server's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerId(pub u16);
 
@@ -58,7 +58,7 @@ impl Layout {
         15 - self.version_bits
     }
 
-    /// The largest server id, and as many servers can be told apart.
+    /// The largest server id, and as many servers can be distinguished.
     pub fn max_id(self) -> ServerId {
         ServerId((1 << self.id_bits()) - 1)
     }

@@ -4,7 +4,7 @@
 //!
 //! The server hands the cookie of subflow i to the client when the client announces the subflow; the
 //! balancer needs to know i, as the carrier's configuration says (a port or an address per subflow). What
-//! [`CookieCodec`](crate::CookieCodec) carries is the place in that order; place 0 is nobody's there, so the one
+//! [`CookieCodec`](crate::CookieCodec) carries is the place in that order; place 0 is no server's there, so the one
 //! server that an order puts there takes no such subflow.
 
 use crate::layout::{Layout, ServerId};

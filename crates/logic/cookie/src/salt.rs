@@ -9,8 +9,8 @@
 //! Cheetah (§4.1) has `cookie = id ^ hash`. There, flipping a bit of a cookie moves its connection by
 //! a known distance; here a changed cookie is some other server, each equally likely. NH is the
 //! universal hash of UMAC (Black et al., CRYPTO '99); the connection's `a` and `b` never leave the
-//! balancer and are seen only through `P`. What somebody can still learn: the cookies of servers that
-//! the balancer itself chose for the very same 5-tuple. So a *chosen* server is reached only by who
+//! balancer and are seen only through `P`. What an attacker can still learn: the cookies of servers that
+//! the balancer itself chose for the very same 5-tuple. So a *chosen* server is reached only by an attacker who
 //! already holds a cookie of that server and 5-tuple, or by guessing: one try in 2^w.
 //!
 //! Cost: two 32-bit multiplications for IPv4 (five for IPv6), one of 64 bits, one load from a table of
@@ -57,7 +57,7 @@ impl Epoch {
 /// A connection as the balancer sees it: the same for both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuple {
-    /// Who connected.
+    /// The client's address.
     pub client: SocketAddr,
     /// The service's address.
     pub vip: SocketAddr,

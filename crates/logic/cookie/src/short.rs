@@ -101,7 +101,7 @@ impl HashIndex {
         }
     }
 
-    /// The first packet: the least loaded of the candidates, the first of equals. Answers the cookie.
+    /// The SYN: the least loaded of the candidates, the first of equals. Answers the cookie.
     ///
     /// # Errors
     /// No servers.

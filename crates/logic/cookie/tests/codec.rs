@@ -179,7 +179,7 @@ fn an_offset_holds_until_the_clock_has_moved() {
 }
 
 #[test]
-fn a_rotation_never_turns_time_back_and_breaks_nobody() {
+fn a_salt_rotation_never_turns_time_back_and_breaks_no_connection() {
     let layout = Layout::default();
     for (to, first) in [(Epoch::Odd, [1; 32]), (Epoch::Even, [2; 32])] {
         let mut codec = CookieCodec::new(layout, to.other(), Salt::derive(&first, layout));
@@ -281,7 +281,7 @@ fn each_subflow_has_an_order_of_its_own() {
 fn every_subflow_of_a_connection_reaches_the_first_ones_server_by_a_cookie_of_its_own() {
     let layout = Layout::default();
     let order = SubflowOrder::derive(&[9; 32], layout, 3);
-    // The codec knows places, not servers: every place may be somebody's.
+    // The codec knows places, not servers: every place may be a server's.
     let codec = codec(layout.max_id().0);
     let mut rng = ChaCha20Rng::seed_from_u64(4);
     let mut alike = 0;

@@ -18,7 +18,7 @@ const MOST: f64 = 30.0;
 /// How much the average tempers a server's own load.
 pub const ALPHA: f64 = 0.5;
 
-/// What a server's share is to be multiplied by: `L_avg / ((1 - α) · L_i + α · L_avg)`; 1 where nobody has
+/// What a server's share is to be multiplied by: `L_avg / ((1 - α) · L_i + α · L_avg)`; 1 where no server has
 /// load.
 pub fn correction(load: f64, average: f64, alpha: f64) -> f64 {
     let tempered = (1.0 - alpha) * load + alpha * average;
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_tell_is_taken_for_average_and_does_not_change_it() {
+    fn a_backend_without_a_report_gets_the_average_and_does_not_change_it() {
         assert_eq!(weights(&[Some(0.0), None, Some(200.0)]), [20, 10, 7]);
         assert_eq!(weights(&[None, None]), [10, 10]);
         assert_eq!(weights(&[None, Some(0.7)]), [10, 10]);

@@ -1,4 +1,4 @@
-//! What every policy is told and returns, and the registry of their names.
+//! What every policy gets and returns, and the registry of their names.
 
 use std::fmt;
 use std::str::FromStr;

@@ -13,7 +13,7 @@
 //! among the services that had packets, more to those whose cost is less certain. Certainty fades with time. A
 //! report far outside what is expected is followed in steps: at most [`STEP`] of a cost per report, and never
 //! further than [`REACH`] times from calibration (its own, else that of other cores), so that a node that lies can bend its own costs within known
-//! bounds and nobody else's.
+//! bounds and no other's.
 
 use std::time::Duration;
 

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! cpu.rs        the model: load of a core = Σ cost of a packet × packet rate; costs calibrated, then learned
-//! balance.rs    the trait of policies, what they are told, their names
+//! balance.rs    the trait of policies, what they get, their names
 //! water_fill.rs, pid.rs, pid_literal.rs, residual.rs, weighted_round_robin.rs, monitor.rs     the policies
 //! steering.rs   one step from packet counts to the weights of every service; what daemon and simulator call
 //! slots.rs      weights as a table of slots for new flows

@@ -70,7 +70,7 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// All services under this policy; nobody serves yet.
+    /// All services under this policy; no server is in use yet.
     pub fn new(shape: Shape, kind: BalancerKind) -> Self {
         Steering::with(shape, || kind.build())
     }
@@ -166,7 +166,7 @@ impl Steering {
     }
 
     /// Shares of new flows of a service, by core of all servers ([`Shape::core`]); they sum to 1, or are all 0 where
-    /// nobody serves it.
+    /// no server serves it.
     pub fn weights(&self, service: usize) -> &[f64] {
         let all = self.shape.all_cores();
         &self.weights[service * all..(service + 1) * all]

@@ -42,7 +42,7 @@ fn load_is_the_sum_of_cost_times_rate() {
 }
 
 #[test]
-fn a_cost_nobody_measured_is_that_of_other_cores() {
+fn an_unmeasured_cost_is_taken_from_other_cores() {
     let mut model = CpuModel::new(SHAPE);
     assert_eq!(model.cost(place(0, 0, 1)), 1e-6);
     model.calibrate(place(0, 0, 1), 2e-6);
@@ -86,7 +86,7 @@ fn a_cost_that_doubles_later_is_followed() {
 }
 
 #[test]
-fn two_services_of_one_core_are_told_apart_by_how_their_mix_changes() {
+fn two_services_of_one_core_are_distinguished_by_how_their_mix_changes() {
     let mut model = calibrated();
     let (cheap, dear) = (1.3e-6, 3e-6);
     for second in 1..=200u64 {

@@ -112,7 +112,7 @@ fn where_all_are_overloaded_the_least_overloaded_gets_most() {
         let weights = once(&mut *kind.build(), &cores);
         assert!(weights[1] > weights[0] && weights[0] >= weights[2], "{kind}: {weights:?}");
     }
-    // Nobody has capacity left, so all have the floor of it.
+    // No server has capacity left, so all have the floor of it.
     near(&once(&mut Residual, &cores), &[1.0 / 3.0; 3]);
 }
 

@@ -97,7 +97,7 @@ fn as_many_standbys_join_as_are_needed_and_failed_ones_are_passed_over() {
 }
 
 #[test]
-fn with_nobody_in_service_a_standby_joins_for_any_load_and_settings_are_checked() {
+fn with_no_active_backend_a_standby_joins_at_any_load_and_settings_are_checked() {
     let Ok(mut scale) = Scale::new(ScaleSettings::default()) else { panic!("defaults are good") };
     let done: Vec<_> = (0..200).filter_map(|ms| scale.step(at(ms), 0.01, 0, &[1])).collect();
     assert_eq!(done, [ScaleAction::Activate(0)]);

@@ -74,7 +74,7 @@ impl ServerStatus {
 /// when it restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerReport {
-    /// Who.
+    /// Which server.
     pub backend: BackendId,
     /// The weight as configured by us or an administrator (HAProxy `uweight`), not the momentary
     /// effective one.

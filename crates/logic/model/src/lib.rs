@@ -1,4 +1,4 @@
-//! The words every part of Plimsoll shares: who serves ([`BackendId`]), when ([`Nanos`]), what was
+//! The words every part of Plimsoll shares: backends ([`BackendId`]), when ([`Nanos`]), what was
 //! measured ([`Sample`], [`BalancerReport`]), what load does to latency ([`Curve`]) and what a
 //! balancer is told ([`Plan`]).
 //!

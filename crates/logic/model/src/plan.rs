@@ -84,7 +84,7 @@ pub struct Plan {
     pub entries: Vec<PlanEntry>,
 }
 
-/// What a balancer bears.
+/// What a balancer can take.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SinkLimits {
     /// The least and the greatest weight, integers. HAProxy: 0…256.
@@ -97,7 +97,7 @@ pub struct SinkLimits {
 }
 
 impl SinkLimits {
-    /// What every HAProxy bears. It takes a weight within microseconds; the least interval only keeps a caller that
+    /// What every HAProxy can take. It takes a weight within microseconds; the least interval only keeps a caller that
     /// runs wild from keeping it busy. `lb_fwrr.c` scales weights by 16, and a round has as many picks as they come
     /// to together.
     pub const fn haproxy() -> Self {

@@ -46,7 +46,7 @@ pub enum Outcome {
 /// requests.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// Whom it measures.
+    /// The backend that it measures.
     pub backend: BackendId,
     /// The backend's share of the service's traffic at the time, 0…1.
     pub weight: f64,
@@ -58,7 +58,7 @@ pub struct Sample {
     pub requests: u32,
     /// Whether it counts as latency or as a drop.
     pub outcome: Outcome,
-    /// Who measured.
+    /// What measured it.
     pub source: Source,
     /// When it ended.
     pub at: Nanos,

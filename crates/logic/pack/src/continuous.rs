@@ -3,7 +3,7 @@
 //! - `traffic`: `min Σ x·l(x)`, all used backends with the same marginal cost `(x·l)′`; on a hyperbola
 //!   `x = c − √(bc / (λ − a))`.
 //! - `sum`: `min Σ l(x)`, the same slope `l′`; `x = c − √(b / λ)`.
-//! - `max`: the least latency L at which the pool carries the total; `x = c − b / (L − a)`. Who is slower
+//! - `max`: the least latency L at which the pool carries the total; `x = c − b / (L − a)`. A backend that is slower
 //!   than L when idle gets nothing.
 //!
 //! Where a curve has no closed form its level is inverted numerically. Where `x·l(x)` (or, for `sum`,

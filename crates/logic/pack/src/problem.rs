@@ -33,7 +33,7 @@ pub struct CurveBackend<'a> {
 /// Shares of a total load for backends with curves; the shares sum up to 1.
 #[derive(Clone, Copy)]
 pub struct CurveProblem<'a> {
-    /// Who can carry it.
+    /// The backends that can carry it.
     pub backends: &'a [CurveBackend<'a>],
     /// The load to share out, in the unit of the curves: 1 where load is a share of the traffic,
     /// requests per second where rates are known.
@@ -80,7 +80,7 @@ impl Default for Effort {
 /// Why there is no packing.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PackError {
-    /// There is nobody to give load to.
+    /// There is no backend to give load to.
     #[error("there are no backends")]
     NoBackends,
     /// A menu without entries.

@@ -7,7 +7,7 @@ const POINT: f64 = 1e-15;
 
 /// A bracket of the root of a rising function, and what the function was at its ends.
 ///
-/// Chords with the Illinois rule: who stays an end for a second time counts half, so that both ends move. (Dowell and
+/// Chords with the Illinois rule: an end that stays a second time counts half, so that both ends move. (Dowell and
 /// Jarratt, BIT 11, 1971.)
 pub(crate) struct RisingRoot {
     low: f64,

@@ -4,7 +4,7 @@ use crate::terms::Term;
 
 /// More than Newton's method needs, and enough for bisection to end in rounding.
 const MAX_ITERATIONS: usize = 200;
-/// Sums of loads this close to the total (relatively) are the total: where everybody is nearly full a unit of load costs
+/// Sums of loads this close to the total (relatively) are the total: where all are nearly full a unit of load costs
 /// a hundred thousand times the mean.
 const CLOSE: f64 = 1e-15;
 

@@ -337,7 +337,7 @@ fn two_steps_come_close_and_say_how_close() {
 }
 
 #[test]
-fn what_two_steps_miss_is_told_in_the_unit_of_load() {
+fn what_two_steps_miss_is_reported_in_the_unit_of_load() {
     let curves = [0.4, 0.8].map(|c| Hyperbola { a: 1.0, b: 2.0, c: c + 0.1 });
     let limits = [0.4, 0.8];
     let pairs = curves.iter().zip(limits);
@@ -351,7 +351,7 @@ fn what_two_steps_miss_is_told_in_the_unit_of_load() {
     assert!((needed - 1.0).abs() < 1e-9 && (reachable - (0.4 + 0.8 * 6.0 / 9.0)).abs() < 1e-6);
 }
 
-/// Where everybody is nearly full a unit of load costs a hundred thousand times the mean: loads must add up to the total
+/// Where all are nearly full a unit of load costs a hundred thousand times the mean: loads must add up to the total
 /// to rounding for the bound to meet the cost.
 #[test]
 fn nearly_full_pools_of_queues_are_proven_too() {

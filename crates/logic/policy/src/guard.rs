@@ -1,7 +1,7 @@
 //! What any policy can be given: a limit of requests in flight per backend, ejection of outliers, slow
-//! start. One decorator holds all three, for they meet: who returns from an ejection starts slowly, and
-//! who is full or ejected is closed to the policy in the same way. A pick costs one test more when
-//! nobody is closed and nobody is on a ramp.
+//! start. One decorator holds all three, for they meet: a backend that returns from an ejection starts slowly, and
+//! one that is full or ejected is closed to the policy in the same way. A pick costs one test more when
+//! no backend is closed and none is on a ramp.
 
 mod ejection;
 mod limit;
@@ -129,7 +129,7 @@ impl Guarded {
         self.inner.pick(&request.without(&self.closed), now, rng)
     }
 
-    /// When nobody is open: better one that is ejected than none; but a limit is a limit.
+    /// When no backend is open: better one that is ejected than none; but a limit is a limit.
     fn pick_ejected(
         &mut self,
         request: &Request<'_>,
@@ -162,7 +162,7 @@ impl Guarded {
     }
 
     /// Picks again while the pick falls on a backend that is not yet due at its part of the ramp, over the part
-    /// of who is furthest: where all that are open are at the same, there is nobody to spare them.
+    /// of the furthest: where all that are open are at the same, no other could take their load.
     fn pick_ramped(
         &mut self,
         request: &Request<'_>,

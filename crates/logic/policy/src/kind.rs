@@ -127,7 +127,7 @@ impl PolicyKind {
 
     /// How slow start reaches it: those keep their tables in which a change of one weight moves many
     /// turns or keys, and weights do not reach a draw that is alike for all. In Maglev's what a newcomer turned away
-    /// would go to whoever is next there, seldom to who had it, and the table costs too much to be made within a pick.
+    /// would go to the next backend, seldom to the one that had it, and the table costs too much to make within a pick.
     fn ramping(self, weights: &[u32], settings: &Settings) -> Result<Ramping, InvalidSetting> {
         Ok(match self {
             PolicyKind::HashMaglev if settings.slow_start.is_some() => {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_told_what_exists() {
+    fn an_unknown_policy_is_refused_with_the_known_ones() {
         let error = "leastconn".parse::<PolicyKind>().unwrap_err().to_string();
         assert!(
             error.starts_with("no policy is called \"leastconn\"; there are random, "),

@@ -21,7 +21,7 @@
 //!
 //! **A quick failure is not speed.** A backend that answers 500 in a millisecond has little in flight
 //! and a short response time; a policy that believes that sends it everything. How each failure is
-//! counted instead is told in `state/failure.rs`.
+//! counted instead is explained in `state/failure.rs`.
 
 mod guard;
 mod key;

@@ -10,7 +10,7 @@ pub const MAX_AVOID: usize = 16;
 
 /// Picks a backend for each request.
 ///
-/// Every request that was picked for is told twice: once to [`Policy::on_start`] when it is sent, and
+/// Every request that was picked for is reported twice: once to [`Policy::on_start`] when it is sent, and
 /// once to [`Policy::on_finish`] when it ends, however it ends.
 pub trait Policy: Send {
     /// Replaces all weights: one per backend, in order of index, of any scale. Weight 0 takes a
@@ -41,8 +41,8 @@ pub trait Policy: Send {
     }
 
     /// Appends to `targets` the backends to ask for their load because of this request: called once
-    /// for each request, when [`Policy::probing`] says `Beside` or `Before`. An answer is told to [`Policy::on_probe`]; one
-    /// that never comes is not told.
+    /// for each request, when [`Policy::probing`] says `Beside` or `Before`. Answers go to [`Policy::on_probe`]; one
+    /// that never comes is not reported.
     fn probe_targets(
         &mut self,
         _request: &Request<'_>,
@@ -91,7 +91,7 @@ pub enum Probing {
 /// What a backend says of itself, in answer to a probe or with a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ServerLoad {
-    /// Requests it has, those that wait included, without the one this is told with.
+    /// Requests it has, those that wait included, without the one this is reported with.
     pub in_flight: u32,
     /// What a request that found that many took, microseconds; 0 when it does not say.
     pub latency_us: f32,

@@ -41,7 +41,7 @@ pub struct Settings {
     /// How long a latency estimate remembers, milliseconds, above 0. Default 10 s, as in Finagle and
     /// linkerd.
     pub decay_ms: u64,
-    /// How old a load that a backend told may be, milliseconds, above 0.
+    /// How old a load that a backend reported may be, milliseconds, above 0.
     pub load_age_ms: u64,
     /// Above this busy part of its CPU a backend gets nothing from `cpu_random`, percent, 1…100.
     pub cpu_threshold_percent: u32,
@@ -52,7 +52,7 @@ pub struct Settings {
     pub expected_delay: ExpectedDelaySettings,
     /// Prequal's probes.
     pub prequal: PrequalSettings,
-    /// BLOC's ledger of chips.
+    /// BLOC's chips.
     pub bloc: LedgerOptions,
     /// For any policy: most requests in flight per backend, above 0; a request for which all are full
     /// gets none. Backends of different size are given their own by
@@ -60,7 +60,7 @@ pub struct Settings {
     pub max_in_flight: Option<u32>,
     /// For any policy: ejection of outliers.
     pub ejection: Option<EjectionSettings>,
-    /// For any policy: slow start of who joins or returns.
+    /// For any policy: slow start of backends that join or return.
     pub slow_start: Option<SlowStartSettings>,
 }
 
@@ -95,7 +95,7 @@ pub enum InvalidSetting {
     /// No load would ever be believed.
     #[error("load_age_ms is 0, expected at least 1")]
     LoadAge,
-    /// Nobody or everybody would be over it.
+    /// No backend or all of them would be over it.
     #[error("cpu_threshold_percent is {0}, expected 1 to 100")]
     CpuThreshold(u32),
     /// The average itself leaves no choice.
@@ -110,10 +110,10 @@ pub enum InvalidSetting {
          pool of 2 to 64, hot_percentile of at most 100"
     )]
     Prequal(PrequalSettings),
-    /// BLOC's ledger.
+    /// BLOC's chips.
     #[error("bloc: {0}")]
     Bloc(#[from] LedgerOptionsError),
-    /// Nobody could be sent anything.
+    /// No backend could be sent anything.
     #[error("max_in_flight is 0, expected at least 1")]
     MaxInFlight,
     /// Ejection.

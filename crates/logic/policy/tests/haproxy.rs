@@ -96,7 +96,7 @@ fn sent_by_v6() -> Vec<Sent> {
     (0..).zip(sent()).map(|(i, sent)| Sent { source: address(i), ..sent }).collect()
 }
 
-/// Who serves each request, as digits.
+/// The server of each request, as digits.
 fn served(kind: PolicyKind, key: Option<&HashKey>) -> String {
     picks(kind, &Settings::default(), &sent(), key)
 }
@@ -214,7 +214,7 @@ fn sources_of_ipv6_and_remote_desktops_find_the_same_server() {
 
 /// `balance uri`, `hash-type consistent sdbm avalanche`, `hash-balance-factor`; no request ends.
 #[test]
-fn who_has_its_bound_leaves_its_keys_to_the_same_server() {
+fn keys_of_a_server_at_its_bound_go_where_haproxy_sends_them() {
     let key = HashKey {
         of: KeySource::Uri(UriPart::default()),
         function: HashFunction::Sdbm,

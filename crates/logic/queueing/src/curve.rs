@@ -137,7 +137,7 @@ mod tests {
                 for rho in [1e-3, 0.1, 0.5, 0.9, 0.999, 0.999_999] {
                     let load = rho * curve.capacity();
                     let marginal = curve.marginal_at(load);
-                    // Where load costs nothing that can be told from 0, no cost tells it.
+                    // Where load costs nothing that can be distinguished from 0, no cost shows it.
                     if marginal < curve.service_us * (1.0 + 1e-3) {
                         continue;
                     }

@@ -99,7 +99,7 @@ impl PoolResult {
     }
 }
 
-/// Simulates `run` on these stations behind `balancer`. Requests for which it picks nobody are lost
+/// Simulates `run` on these stations behind `balancer`. Requests for which it picks no station are lost
 /// and do not count.
 pub fn simulate<P: Pick + ?Sized, R: RngCore + ?Sized>(
     stations: &[Station],
@@ -135,7 +135,7 @@ pub fn simulate_several<P: Pick + ?Sized, R: RngCore + ?Sized>(
             arrived += 1;
             let now = next;
             next += exponential(rng) * gap;
-            // Drawn on arrival whoever serves: runs that differ in weights only share their luck.
+            // Drawn on arrival whoever serves: runs that differ in weights only share their random numbers.
             let work = run.service.draw(rng);
             let by = match balancers.len() {
                 0 | 1 => 0,

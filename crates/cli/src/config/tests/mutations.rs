@@ -1,4 +1,4 @@
-//! Configurations that are broken by chance: whatever is in the file, it is told where it is wrong.
+//! Configurations that are broken by chance: whatever is in the file, the place of each error is reported.
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;

@@ -34,7 +34,7 @@ fn a_prometheus_is_read_with_its_queries() {
 }
 
 #[test]
-fn what_is_wrong_with_a_prometheus_is_told_with_its_place() {
+fn errors_in_a_prometheus_source_are_reported_with_their_place() {
     const URL: &str = "        url: http://127.0.0.1:9090\n";
     const RATE: &str = "        rate: rate(x[30s])\n";
     const LATENCY: &str = "        latency: y\n";

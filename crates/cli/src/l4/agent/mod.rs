@@ -14,7 +14,7 @@ use plimsoll_l4::{Agent, Keys, Pending, agent_dir, detach_agent};
 use tracing::{error, info, warn};
 
 use super::config::load_section;
-use super::follow::{Keep, Signals, follow_until_told};
+use super::follow::{Keep, Signals, follow_until_stopped};
 use crate::daemons::{DaemonArgs, refused};
 
 pub use section::{Section, section};
@@ -81,7 +81,7 @@ async fn keep(file: &Path) -> Result<(), String> {
     if let Some(listen) = own.listen {
         http::start(listen).await?;
     }
-    follow_until_told(file, &mut keeper, signals).await;
+    follow_until_stopped(file, &mut keeper, signals).await;
     info!("leaving; the kernel goes on");
     Ok(())
 }

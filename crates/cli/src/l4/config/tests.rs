@@ -42,7 +42,7 @@ fn a_newcomer_is_spared_unless_the_configuration_says_otherwise() {
 }
 
 #[test]
-fn every_problem_is_told_at_once_with_its_place() {
+fn all_problems_are_reported_at_once_with_their_places() {
     let text = GOOD
         .replace("mode: native", "mode: fast")
         .replace("tcp", "sctp")
@@ -157,7 +157,7 @@ fn socket_and_load_mean_what_they_say() {
 }
 
 #[test]
-fn a_socket_or_load_that_cannot_be_is_told_with_its_place() {
+fn an_impossible_socket_or_load_is_reported_with_its_place() {
     for (good, bad, start) in [
         ("\"0660\"", "\"0666\"", "f.yaml:4:48: l4.socket.mode: expected permissions in quotes"),
         ("\"0660\"", "\"0060\"", "f.yaml:4:48: l4.socket.mode: expected permissions in quotes"),

@@ -1,5 +1,5 @@
 //! The balancer's metrics over HTTP (`l4.metrics.listen`). All of it is read from the pinned maps when
-//! somebody asks, by a thread of its own: neither the daemon nor the kernel's program waits for a scrape.
+//! a client asks, by a thread of its own: neither the daemon nor the kernel's program waits for a scrape.
 
 mod page;
 
@@ -24,7 +24,7 @@ use crate::client::http::Client;
 use crate::client::reachable;
 use crate::run::record::unix_ms;
 
-/// A daemon that is told to end by what it reads from the kernel, once a second, has ended by then.
+/// A daemon that is to end by what it reads from the kernel, once a second, has ended by then.
 const ENDS_WITHIN: Duration = Duration::from_secs(3);
 
 /// Serves them where the configuration says, as soon as that can be.
@@ -32,7 +32,7 @@ pub struct Metrics {
     balancer: Arc<Balancer>,
     wanted: Option<SocketAddr>,
     server: Option<Server>,
-    /// Why nobody listens where it is wanted, as last said.
+    /// Why it does not listen at the configured address, as last logged.
     said: String,
 }
 
@@ -41,7 +41,7 @@ impl Metrics {
     /// listens there yet, has ended.
     ///
     /// # Errors
-    /// In words, when nobody can listen there.
+    /// In words, when it cannot listen there.
     pub fn start(wanted: Option<SocketAddr>, dir: PathBuf) -> Result<Self, String> {
         let started_unix_ms = unix_ms(SystemTime::now()) as i64;
         let balancer = Arc::new(Balancer { dir, started_unix_ms });
@@ -91,7 +91,7 @@ impl Metrics {
             return Ok(());
         };
         if self.server.as_ref().is_none_or(|server| server.listen != listen) {
-            // The port is our own: at another address of it nobody can listen before this one has ended.
+            // The port is our own: at another address of it no other process can listen before this one has ended.
             self.server.take_if(|server| server.listen.port() == listen.port());
             let server = Server::start(listen, self.balancer.clone());
             self.server = Some(server.map_err(|error| (listen, error))?);
@@ -168,7 +168,7 @@ async fn now(State(balancer): State<Arc<Balancer>>) -> Result<Json<Status>, ApiE
     read(&balancer.dir).map(Json)
 }
 
-/// Takes milliseconds, and the thread with it: who asks at the same time waits, nobody else.
+/// Takes milliseconds, and the thread with it: only those that ask at the same time wait.
 fn read(dir: &Path) -> Result<Status, ApiError> {
     status(dir).map_err(|error| ApiError::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()))
 }

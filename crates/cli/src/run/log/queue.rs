@@ -1,5 +1,5 @@
-//! Log lines on their way to standard error. Nobody who steers ever waits for whoever reads the log, or fails
-//! because nobody does: lines wait in a bounded queue for a thread that writes them, and those that find no
+//! Log lines on their way to standard error. Steering never waits for the log's reader, or fails
+//! because there is none: lines wait in a bounded queue for a thread that writes them, and those that find no
 //! room there, or cannot be written, are counted and lost.
 //!
 //! Of the libraries, tracing-appender's writer does the same but for two things that matter here: it does not
@@ -137,7 +137,7 @@ fn write(inbox: &Receiver<Entry>, out: &mut impl Write, lost: &AtomicU64) {
                 }
             }
             Some(Entry::End(done)) => {
-                // Who waits may have gone.
+                // The receiver may have gone.
                 let _ = done.try_send(());
                 return;
             }
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_hangs_delays_nobody_and_what_finds_no_room_is_counted() {
+    fn a_reader_that_hangs_does_not_block_writers_and_dropped_lines_are_counted() {
         let ((go, gate), (written, lines)) = (channel(), channel());
         let lost = counter();
         let out = Hung { go: gate, takes: true, written };

@@ -1,4 +1,4 @@
-//! Answers, errors, and who gets none.
+//! Answers, errors, and which clients get none.
 
 use std::time::{Duration, SystemTime};
 

@@ -24,7 +24,7 @@ pub const KEY_FILE: &str = "/etc/plimsoll/edge.key";
 pub const CONTROL_PORT: u16 = 7404;
 /// Services and nodes at the most: numbers in the kernel's tables.
 pub const MOST_SERVICES: usize = 64;
-/// Nodes, too; number 0 is nobody's.
+/// Nodes, too; number 0 is unused.
 pub const MOST_NODES: usize = 63;
 /// Places (node, core, service) at the most.
 pub const MOST_PLACES: usize = 4096;

@@ -103,7 +103,7 @@ pub enum Function {
     Rewrite {
         /// As clients have it.
         from: Cidr,
-        /// As everybody else sees it.
+        /// As all others see it.
         to: Cidr,
     },
 }

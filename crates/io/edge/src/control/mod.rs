@@ -113,7 +113,7 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
     Some(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
-/// A number that nobody guesses, for a start of a daemon.
+/// A number that cannot be guessed, for a start of a daemon.
 pub(crate) fn draw() -> u64 {
     let mut bytes = [0; 8];
     // Without random numbers nothing else of the kernel's works either.

@@ -404,7 +404,7 @@ impl Kernel {
     }
 }
 
-/// An object with the forwarder's maps, onto those that are pinned in a directory; flows are told by age as the
+/// An object with the forwarder's maps, onto those that are pinned in a directory; flows are split by age as the
 /// policies have it.
 pub(crate) fn load_object(object: &[u8], maps: &Path, limit: u32) -> Result<Ebpf, EbpfError> {
     let (tick, ages) = (tick_ms_q20(), Ages::default());

@@ -39,7 +39,7 @@ const SLOTS: usize = 256;
 const ASKED: Duration = Duration::from_millis(100);
 /// How often the network is looked at: next hops of nodes, own addresses.
 const LOOKED: Duration = Duration::from_secs(1);
-/// How often what is told is brought up to date.
+/// How often what is reported is brought up to date.
 const SHOWN: Duration = Duration::from_millis(500);
 
 /// Where a forwarder's programs and maps are pinned.
@@ -47,7 +47,7 @@ pub fn forwarder_dir(config: &EdgeConfig) -> PathBuf {
     config.pin_dir.join("forwarder")
 }
 
-/// What the threads of a forwarder and those who ask it share.
+/// What the threads of a forwarder and its clients share.
 #[derive(Debug, Default)]
 struct Shared {
     status: Mutex<Status>,

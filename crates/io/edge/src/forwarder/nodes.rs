@@ -17,7 +17,7 @@ use crate::config::EdgeConfig;
 use crate::control::{Answer, Ask, Key, MOST_BYTES, PlaceReport, agreement};
 
 /// A node that has not answered for so long, and so many questions, is down: noticed within a second. The questions
-/// count because a forwarder that was itself held up has asked nobody.
+/// count because a forwarder that was itself held up has asked no node.
 const SILENT: Duration = Duration::from_millis(700);
 const UNANSWERED: u32 = 7;
 /// Reports of shorter windows say little.
@@ -52,7 +52,7 @@ pub(super) fn place_of(
     let next = route.gateway.unwrap_or(IpAddr::V4(address));
     let known = neighbours.iter().find(|one| one.address == next && one.ifindex == link.index);
     if known.is_none_or(|one| one.stale) {
-        // Refused to whom has no CAP_NET_ADMIN, and such a one has no program either.
+        // Refused without CAP_NET_ADMIN, and then there is no program either.
         let _ = network::use_neighbour(next, link.index);
     }
     let known =

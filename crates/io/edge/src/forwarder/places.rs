@@ -266,7 +266,7 @@ impl Places {
         Ok(())
     }
 
-    /// What is told of all, and how many flows ended at all.
+    /// What is reported of all, and how many flows ended at all.
     pub(super) fn status(
         &mut self,
         config: &EdgeConfig,

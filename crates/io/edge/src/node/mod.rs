@@ -235,7 +235,7 @@ impl Node {
                 }
             }
             let Ok((bytes, from)) = self.socket.recv_from(&mut buffer) else { continue };
-            // Who has not the key is not answered.
+            // A sender without the key is not answered.
             let Some(ask) = self.key.open::<Ask>(&buffer[..bytes]) else { continue };
             if let Err(error) = self.answer(&ask, from) {
                 warn!("cannot answer {from}: {error}");
@@ -313,7 +313,7 @@ impl Node {
         kernel::run(program, "deparse", packet, Some(self.uplink.index))
     }
 
-    /// The names of its services' namespaces, for who wants to look into them (`ip netns exec NAME nft list ruleset`).
+    /// The names of its services' namespaces, to look into them (`ip netns exec NAME nft list ruleset`).
     pub fn namespaces(&self) -> Vec<String> {
         self.services.iter().filter_map(Service::namespace).collect()
     }

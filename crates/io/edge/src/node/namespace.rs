@@ -16,7 +16,7 @@ use crate::error::EdgeError;
 const PREFIX: &str = "plimsoll-edge";
 /// The largest packets that native XDP takes on a cable, where a packet is in one page.
 const MOST_MTU: u32 = 3_498;
-/// Next hops that are nobody: what leaves goes to the program at the other end of the cable.
+/// Next hops that are no machine: what leaves goes to the program at the other end of the cable.
 const NEXT4: [&str; 2] = ["169.254.78.1", "169.254.77.1"];
 const NEXT6: [&str; 2] = ["fe80::78", "fe80::77"];
 const INSIDE: [&str; 2] = ["lan", "wan"];
@@ -28,7 +28,7 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 #[derive(Debug)]
 pub(super) struct ServiceNamespace {
     pub(super) name: String,
-    /// The cables' ends on this side: 0 towards who begins flows.
+    /// The cables' ends on this side: 0 towards the side that begins flows.
     pub(super) outside: [String; 2],
 }
 

@@ -1,4 +1,4 @@
-//! Young flows are told from old ones as the policies have it: by age, and by packets.
+//! Young flows are distinguished from old ones as the policies have it: by age, and by packets.
 
 use std::time::Duration;
 

@@ -64,7 +64,7 @@ fn inner(packet: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_contradicts_itself_is_counted_and_harms_nobody() {
+fn malformed_and_contradictory_packets_are_counted_and_do_no_harm() {
     if !privileged() {
         return;
     }
@@ -100,7 +100,7 @@ fn what_contradicts_itself_is_counted_and_harms_nobody() {
     }
     let other = ip4("10.2.0.20", CLIENT, 17, 0, &udp(1, VXLAN, &[0; 20]));
     assert_ne!(one(&rig, &from_node(4096, [4, 1, 0, 0], &inner(&other))).verdict, DROP);
-    // A node's address, forged by somebody behind another interface.
+    // A node's address, forged by a machine behind another interface.
     let before = rig.status().reasons["unknown_node"];
     let returned = from_node(4096, [4, 1, 0, 0], &good);
     assert_ne!(one(&rig, &returned).verdict, DROP, "by the node's own interface");
@@ -147,7 +147,7 @@ fn packets_are_wrapped_with_ids_and_errors_follow_their_flow() {
     stray.extend_from_slice(&ip4(SERVER, CLIENT, 17, 0, &udp(53, 4999, b""))[14..]);
     counted(&rig, &ip4("10.1.0.77", SERVER, 1, 0, &stray), PASS, "error_unknown");
     counted(&rig, &ip4(CLIENT, "192.0.2.1", 17, 0, &udp(1, 2, b"")), DROP, "unmatched");
-    // Nor do those pass by the chain whose flow cannot be told.
+    // Nor do those pass by the chain whose flow cannot be determined.
     let cut = |packet: Vec<u8>| packet[..36].to_vec();
     counted(&rig, &cut(request()), DROP, "malformed");
     counted(&rig, &request()[..30], DROP, "malformed");
@@ -196,7 +196,7 @@ fn fragments_follow_the_first_one() {
 }
 
 #[test]
-fn senders_of_packets_that_do_not_fit_are_told() {
+fn senders_of_packets_that_do_not_fit_get_packet_too_big() {
     if !privileged() {
         return;
     }
@@ -240,7 +240,7 @@ fn a_flood_fills_the_table_and_flows_that_are_there_stay() {
     until("they are counted", || rig.status().reasons["full"] >= refused as u64);
     assert_eq!(one(&rig, &request()).packet, known.packet);
     until("the table is shown full", || rig.status().table.entries4 >= 900);
-    // Nobody answered the flood: it is forgotten soon, and there is room again.
+    // The flood was not answered: it is forgotten soon, and there is room again.
     let probe = ip4(CLIENT, SERVER, 17, 0x4000, &udp(4999, 53, b""));
     until("there is room again", || one(&rig, &probe).verdict == REDIRECT);
 }

@@ -7,7 +7,7 @@ use crate::packet::{DROP, PASS, REDIRECT, ip4, udp, vxlan};
 use crate::rig::{CLIENT, privileged, until};
 
 #[test]
-fn a_node_that_is_appended_concerns_nobody_one_in_between_renumbers_no_flow() {
+fn an_appended_node_changes_no_flow_and_one_in_between_renumbers_none() {
     if !privileged() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Nodes that report nonsense, by mistake or on purpose; services that nobody serves.
+//! Nodes that report nonsense, by mistake or on purpose; services that no node serves.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -49,7 +49,7 @@ fn lie(liar: &Liar, kind: &AtomicU64, sent: &AtomicU64, stop: &AtomicBool) {
             _ => {}
         }
         let lie = Lie { clock_ns, busy_ns, packets, calibrated_ns: CALIBRATED_NS };
-        // Nobody asks before the forwarder has started.
+        // No node is asked before the forwarder has started.
         let _ = liar.answer(lie);
     }
 }
@@ -98,7 +98,7 @@ fn a_node_that_lies_bends_its_own_costs_and_no_further_than_four_times() {
         std::thread::sleep(Duration::from_millis(50));
         (cost(&rig) - calibrated).abs() < 0.3 * calibrated
     });
-    // Nobody answers for n2, so nobody serves its service: new flows are dropped and counted, others go on.
+    // n2 does not answer, so no node serves its service: new flows are dropped and counted, others go on.
     let before = rig.status().reasons["no_node"];
     let orphan = ip4(CLIENT, "10.9.0.5", 17, 0, &udp(7_000, 53, b""));
     assert_eq!(one(&rig, &orphan).verdict, DROP);

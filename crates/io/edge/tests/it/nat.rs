@@ -224,7 +224,7 @@ fn flows_stay_with_their_nat_while_nodes_join_drain_and_leave_and_the_forwarder_
         (0, 0),
         "at an instance that does not know the flow"
     );
-    // It leaves: its flows, whose state is gone, go on at the other one by new addresses; nobody else's does.
+    // It leaves: its flows, whose state is gone, go on at the other one by new addresses; no others do.
     rig.stop_node("n1");
     until("n1 is down", || rig.status().nodes[0].state == "down");
     seen.retain(|_, from| !from.starts_with("203.0.113.1:"));
@@ -255,7 +255,7 @@ fn a_node_that_fails_is_noticed_and_its_flows_go_on_elsewhere() {
     until("they are counted", || rehomed() > 0);
 }
 
-/// TCP with packets as long as the client's link takes: it is told what fits, and checksums are right everywhere.
+/// TCP with packets as long as the client's link takes: it is informed what fits, and checksums are right everywhere.
 #[test]
 fn tcp_passes_through_the_nat_both_ways() {
     const BYTES: usize = 2 << 20;

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_there_or_not_ready_is_told_why() {
+    fn a_machine_that_cannot_run_the_agent_gets_the_reason() {
         let says = |l4: &L4Config, local| of(l4, local).expect_err("refused").to_string();
         assert!(
             says(&l4(Some(7), true), "10.0.4.2").contains("expected one of 10.0.2.2, 10.0.3.2")

@@ -1,4 +1,4 @@
-//! The agent's pinned maps, opened from bpffs: by the agent that fills them, and by who only looks.
+//! The agent's pinned maps, opened from bpffs: by the agent that fills them, and by what only reads.
 
 use std::path::{Path, PathBuf};
 

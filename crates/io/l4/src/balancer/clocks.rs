@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drift_is_not_told_and_a_restless_clock_is_told_once() {
+    fn clock_drift_is_not_reported_and_a_jumping_clock_is_reported_once() {
         let (mut clocks, began) = (Clocks::default(), Instant::now());
         let mut at =
             |place, moved, second| clocks.take(place, moved, began + Duration::from_secs(second));

@@ -1,10 +1,10 @@
-//! Connections begun, without SYNs that nobody followed up. Those are known a second later, when their server repeats
-//! its answer: what was told meanwhile is not taken back, for a controller takes a count that falls for another
+//! Connections begun, without SYNs that were not followed up. Those are known a second later, when their server repeats
+//! its answer: what was reported meanwhile is not taken back, for a controller takes a count that falls for another
 //! balancer's, but as many of the next are not counted.
 
 use std::collections::BTreeMap;
 
-/// By place of `members`: SYNs so far, and what was told.
+/// By place of `members`: SYNs so far, and what was reported.
 #[derive(Debug, Default)]
 pub(crate) struct Followed(BTreeMap<u32, (u64, u64)>);
 

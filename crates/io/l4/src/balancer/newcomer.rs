@@ -1,10 +1,10 @@
 //! Slow start under `least_connections`: a server that joins or returns has fewer connections than the others, and
-//! would get every first packet until it has as many. So only a part of its weight counts at first, which grows with
-//! the time that it has taken first packets, in steps of a second, as with HAProxy's `slowstart`. It is the part of
-//! what the others' time counts: where all are as new, nobody is spared. It begins no lower than the part that its
-//! connections are of the others': who was out for a moment still has them, and would else get nothing.
+//! would get every SYN until it has as many. So only a part of its weight counts at first, which grows with
+//! the time that it has taken SYNs, in steps of a second, as with HAProxy's `slowstart`. It is the part of
+//! what the others' time counts: where all are as new, it is whole. It begins no lower than the part that its
+//! connections are of the others': one that was out for a moment still has them, and would else get nothing.
 //!
-//! A weight that a controller set counts whole: it spares who returns by itself, and two slow starts multiply.
+//! A weight that a controller set counts whole: it has a slow start of its own, and two of them multiply.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use crate::error::L4Error;
 use crate::fill::WHOLE;
 use crate::service::{Member, Service};
 
-/// The daemon looks so often. Who has just begun is in its first step already.
+/// The daemon looks so often. A server that has just begun is in its first step already.
 const STEP_MS: u64 = 1000;
 
 impl Balancer {
-    /// Takes the time of who begins to take first packets or ends, and spares who is new. Whether somebody bears
+    /// Notes when servers begin or end to take SYNs, and gives new ones less load. Whether a server takes
     /// more or less than before by that.
     pub(super) fn spare_newcomers(&mut self, now_ms: u64) -> Result<bool, L4Error> {
         let (maps, stride) = (&self.maps, self.maps.meta().stride);
@@ -54,7 +54,7 @@ impl Service {
         let longest_ms = now_ms.saturating_sub(first);
         if !begin.is_empty() {
             let mut loads = Vec::new();
-            // Only where somebody is spared it matters.
+            // It matters only where a server is given less load.
             for member in serve.iter().filter(|_| !slow_start.is_zero()) {
                 let bears =
                     f64::from(member.weight()) * f64::from(member.note.part()) / f64::from(WHOLE);
@@ -82,19 +82,19 @@ impl Service {
     }
 }
 
-/// Which part a server's connections are of what the others have on average, each by what it bears.
+/// Which part a server's connections are of what the others have on average, each by its capacity.
 fn kept(own: f64, others: &[f64]) -> f64 {
     let mean = others.iter().sum::<f64>() / others.len() as f64;
-    // Where nobody has any, there is nothing to go by.
+    // Where none has any, there is nothing to go by.
     if mean > 0.0 { (own / mean).min(1.0) } else { 0.0 }
 }
 
-/// For how long a server is spared, beside one that has taken first packets for so long.
+/// For how long a server is given less load, beside one that has taken SYNs for so long.
 fn whole_ms(longest_ms: u64, slow_start: Duration) -> u64 {
     (slow_start.as_millis() as u64).min(longest_ms.saturating_add(STEP_MS))
 }
 
-/// How much of its weight counts of a server that has taken first packets for so long, beside one that has for
+/// How much of its weight counts of a server that has taken SYNs for so long, beside one that has for
 /// longest.
 fn part(age_ms: u64, longest_ms: u64, slow_start: Duration) -> u16 {
     let whole_ms = whole_ms(longest_ms, slow_start);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn where_all_are_as_new_nobody_is_spared() {
+    fn when_all_servers_are_equally_new_none_is_given_less_load() {
         assert_eq!(part(0, 0, TEN), WHOLE);
         assert_eq!(part(3000, 3000, TEN), WHOLE);
         // One is found a second after the others.
@@ -130,12 +130,12 @@ mod tests {
     }
 
     #[test]
-    fn without_a_slow_start_nobody_is_spared() {
+    fn without_a_slow_start_no_server_is_given_less_load() {
         assert_eq!(part(0, LONG_MS, Duration::ZERO), WHOLE);
     }
 
     #[test]
-    fn who_kept_connections_begins_with_their_part() {
+    fn a_server_that_kept_connections_begins_with_their_part() {
         let begins = |own, others: &[f64]| (kept(own, others) * 100.0).round();
         assert_eq!(begins(20.0, &[30.0, 50.0]), 50.0);
         assert_eq!(begins(60.0, &[30.0, 50.0]), 100.0, "no more than all");

@@ -1,6 +1,6 @@
-//! Open connections, counted anew by what the program remembers: it adds each first packet at once, and what
-//! takes another's place in `last` is only found out here. So a connection whose end nobody sees is counted
-//! until its place is another's: with as many first packets a second as F, for some 65,536 / F seconds.
+//! Open connections, counted anew by what the program remembers: it adds each SYN at once, and what
+//! takes another's place in `last` is only found out here. So a connection whose end is not seen is counted
+//! until its place is another's: with as many SYNs a second as F, for some 65,536 / F seconds.
 
 use std::time::{Duration, Instant};
 

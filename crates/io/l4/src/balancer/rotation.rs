@@ -1,6 +1,6 @@
 //! When a salt takes over from the one before, and when the one before may be written over.
 //!
-//! The key file says when, by the clock on the wall, hours ahead; the program has its own clock, which nobody sets and
+//! The key file says when, by the clock on the wall, hours ahead; the program has its own clock, which is never set and
 //! which drifts. Two balancers that change some seconds apart may do so at different boundaries of a server's clock,
 //! and a connection that goes by both stalls meanwhile. So while the time is to come it is worked out again and again.
 

@@ -2,7 +2,7 @@
 //!
 //! * A client that lost its power sends no FIN. When a server has had no packet, either way, for as long as a
 //!   connection may be silent, none of its connections is alive.
-//! * A server that drains keeps its part of the connections without timestamps, which nobody can tell from
+//! * A server that drains keeps its part of the connections without timestamps, which cannot be distinguished from
 //!   new ones. When it answers nothing of what it gets, it is no longer there, and others take its part.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use crate::maps::MemberCount;
 
 /// So many packets without any answer ...
 const MUTE_PACKETS: u64 = 10;
-/// ... and for so long: who answers does so within a delayed acknowledgment.
+/// ... and for so long: a server that answers does so within a delayed acknowledgment.
 const MUTE_FOR: Duration = Duration::from_secs(10);
 
 /// What is known of each place of `members`.
@@ -67,8 +67,8 @@ impl Heard {
 }
 
 impl Balancer {
-    /// Takes the connections of servers that are silent for ended, and looks who has become mute; whether
-    /// somebody has, or is no longer.
+    /// Takes the connections of servers that are silent for ended, and looks which have become mute; whether
+    /// one has, or is no longer.
     pub(super) fn listen(&mut self, now: Instant) -> Result<bool, L4Error> {
         let limit = Duration::from_millis(self.config.cookie.layout.silence_limit_ms());
         let stride = self.maps.meta().stride;
@@ -88,7 +88,7 @@ impl Balancer {
                 if heard.is_silent(now, limit) {
                     self.maps.end_all(place)?;
                 }
-                // An agent's replies need not pass here, and who takes first packets is the policy's to say.
+                // An agent's replies need not pass here, and which servers take SYNs is the policy's to say.
                 let may_be = !member.value.agent && member.weight() == 0;
                 // What is taken from it goes elsewhere: only an answer tells that it is back.
                 let was = member.is_mute && heard.unanswered.0 != now;
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn mute_is_who_answers_nothing_of_many_packets_for_long() {
+    fn a_server_is_mute_if_it_answers_none_of_many_packets_for_long() {
         let (mut silence, began) = (Silence::default(), Instant::now());
         let mut at = |packets_in, packets_out, second| {
             let now = began + Duration::from_secs(second);

@@ -21,9 +21,9 @@ impl Strangers {
 }
 
 impl Balancer {
-    /// Has the kernel ask for the MAC addresses of servers of whom one seems to have another now. The answers are
+    /// Has the kernel ask for the MAC addresses of servers of which one seems to have another now. The answers are
     /// taken up as they come.
-    pub(super) fn seek_who_moved(&mut self) -> Result<(), L4Error> {
+    pub(super) fn query_moved_servers(&mut self) -> Result<(), L4Error> {
         let reason = REASONS.iter().position(|name| *name == "unknown_source").expect("a reason");
         let mut servers = Vec::new();
         for service in self.services.values() {

@@ -41,7 +41,7 @@ impl Balancer {
             return Err(L4Error::Full { what: "l4.interfaces".to_owned(), limit: MAX_PORTS });
         }
         let (mut ports, mut is_told_anew) = (BTreeMap::new(), false);
-        // Servers and ways still name the places of interfaces that are dropped just now: nobody else's yet.
+        // Servers and ways still name the places of interfaces that are dropped just now: no other's yet.
         let mut taken: BTreeSet<u32> = self.ports.values().map(|(port, _)| *port).collect();
         for (port, _) in &held {
             if self.maps.port_flags(*port)? & PORT_SHUT == 0 {
@@ -301,7 +301,7 @@ impl Balancer {
         self.maps.set_config(self.settings)
     }
 
-    /// Where nobody but services is reached: at the VIPs' addresses that this machine has not itself.
+    /// Where only services are reached: at the VIPs' addresses that this machine has not itself.
     pub(super) fn write_addresses(&mut self) -> Result<(), L4Error> {
         let own = doctor::local_addresses()?;
         let serving = self.services.values().filter(|service| service.is_configured());
@@ -347,7 +347,7 @@ impl Balancer {
         for interface in &self.config.interfaces {
             let Some((_, link)) = self.ports.get(&interface.name) else { continue };
             let (index, mode) = (link.index, interface.mode);
-            // Somebody else may have taken it off.
+            // Another process may have detached it.
             let on = self.attached.get(&interface.name).filter(|_| self.program.is_on(link));
             if let Some(on) = on.filter(|on| on.index == index && on.mode == mode) {
                 pending.0.extend(on.refused.clone());

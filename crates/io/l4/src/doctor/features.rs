@@ -1,4 +1,4 @@
-//! What the kernel can do, told by the names in its own type information: no version needs to be known,
+//! What the kernel can do, read from the names in its own type information: no version needs to be known,
 //! and what a distribution ported back counts.
 //!
 //! Cost: one pass over some megabytes.
@@ -33,7 +33,7 @@ pub fn present() -> Option<BTreeSet<&'static str>> {
     Some(found)
 }
 
-/// What the balancer needs of the kernel and lacks there; nothing where it cannot be told.
+/// What the balancer needs of the kernel and lacks there; nothing where it cannot be known.
 pub fn missing() -> Vec<String> {
     present().map_or_else(Vec::new, |present| lacking(&present))
 }

@@ -1,4 +1,4 @@
-//! The interfaces: who is on them, how large packets may be, which offloads get in the way, and what the
+//! The interfaces: which programs are on them, how large packets may be, which offloads get in the way, and what the
 //! kernel does with what the program leaves to it.
 
 use std::collections::BTreeSet;

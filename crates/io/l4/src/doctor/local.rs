@@ -220,7 +220,7 @@ fn vip_on_server(about: &str, vip: IpAddr, machine: &Machine) -> Vec<Finding> {
     findings
 }
 
-/// Who asks the link for the VIP must hear its router or the balancer, never a server.
+/// A machine that asks the link for the VIP must hear its router or the balancer, never a server.
 fn answers_arp(about: &str, all: Option<u64>, link: &Link, machine: &Machine) -> Finding {
     let why = "a server that answers ARP for the VIP draws clients past the balancer";
     let finding = Finding::new("arp_ignore", about, why);

@@ -1,4 +1,4 @@
-//! How a server's timestamps behave, told by the SYN-ACKs of a few connections to it.
+//! How a server's timestamps behave, seen in the SYN-ACKs of a few connections to it.
 //!
 //! With `net.ipv4.tcp_timestamps=2` the stamps of all connections are one clock in milliseconds; with 1
 //! each has an offset of its own (Linux since 2026; one for each pair of addresses before, which shows
@@ -32,7 +32,7 @@ pub enum Stamps {
     Microseconds,
     /// None.
     Absent,
-    /// Nobody answered a SYN with a SYN-ACK.
+    /// No SYN was answered with a SYN-ACK.
     NoAnswer,
 }
 
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_are_told_apart() {
+    fn timestamp_clocks_are_distinguished() {
         let of = |values: &[(u32, u64)]| judge(&stamps(values));
         assert_eq!(of(&[(5000, 0), (5020, 20_300), (5041, 41_000)]), Stamps::OneClock);
         let wraps = u32::MAX - 10;

@@ -97,7 +97,7 @@ struct Reached<'a> {
     machine: &'a Machine,
     address: IpAddr,
     leads: Leads,
-    /// Interfaces for which the kernel was told to answer for it; 0 is any.
+    /// Interfaces for which the kernel is configured to answer for it; 0 is any.
     asked: &'a [u32],
 }
 
@@ -132,7 +132,7 @@ impl Reached<'_> {
         }
     }
 
-    /// Whether the kernel answers as it was told to.
+    /// Whether the kernel answers as configured.
     fn answered(&self, finding: Finding) -> Finding {
         let (mut well, mut faults) = (Vec::new(), Vec::new());
         let any = self.config.interfaces.iter().map(|one| one.name.as_str());

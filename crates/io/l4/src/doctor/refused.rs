@@ -7,9 +7,9 @@ use std::fs;
 use super::{Finding, Role};
 
 const CHECK: &str = "timestamps_refused";
-/// A refused echo is a handshake that does not end: one in so many is told.
+/// A refused echo is a handshake that does not end: one in so many is reported.
 const CONNECTIONS_TO_ONE_ECHO: u64 = 10_000;
-/// A segment with an old timestamp is sent again: one in so many is told. Networks deliver a few twice.
+/// A segment with an old timestamp is sent again: one in so many is reported. Networks deliver a few twice.
 const SEGMENTS_TO_ONE_OLD: u64 = 1_000;
 
 /// What the kernel counted; `None` where it does not count that.
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kernel_does_not_count_is_told_and_no_fault() {
+    fn what_a_kernel_does_not_count_is_reported_as_ok() {
         let counted = Counted::from_texts(OLDER, SNMP, "1.0 1.0");
         let [echoes, old] = server(&counted);
         assert_eq!(echoes.0, Level::Ok);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn without_what_passed_a_single_one_is_told() {
+    fn without_a_total_a_single_refusal_is_reported() {
         let counted =
             Counted { echoes: Some(1), accepted: None, old: Some(1), segments: None, up_s: None };
         let [echoes, _] = server(&counted);

@@ -80,7 +80,7 @@ fn on_link(
             "correct it, or leave it out",
         ),
         (None, None) => {
-            // For the next time; refused to whom has no CAP_NET_ADMIN.
+            // For the next time; refused without CAP_NET_ADMIN.
             let _ = network::use_neighbour(address, route.ifindex);
             finding.warn(
                 format!("{address} on {name}: no MAC address in the neighbour table yet"),

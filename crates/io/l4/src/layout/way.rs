@@ -14,7 +14,7 @@ const INTERFACE_BYTES: usize = 16;
 /// Of a way that holds until it is changed.
 pub const FOR_EVER: u64 = u64::MAX;
 
-/// Who says where replies go.
+/// What decides where replies go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// The kernel's routes, for each packet.
@@ -42,9 +42,9 @@ pub struct Way {
     pub mtu: u32,
     /// Whether to send back by `XDP_TX` what came in by the same interface.
     pub hairpin_tx: bool,
-    /// Who says so.
+    /// What decides so.
     pub by: By,
-    /// Clients for whom the kernel's routes are asked all the same; [`MAX_ASKED`] at most.
+    /// Clients for which the kernel's routes are asked all the same; [`MAX_ASKED`] at most.
     pub asked: Vec<Prefix>,
     /// The next hop's address, where it is known.
     pub gateway: Option<IpAddr>,

@@ -21,12 +21,12 @@ pub struct Meta {
     pub stride: u32,
     /// Fragmented packets remembered at a time.
     pub fragments: u32,
-    /// Clients to whom each CPU remembers the way.
+    /// Clients to which each CPU remembers the next hop.
     pub clients: u32,
 }
 
 impl Meta {
-    /// In words, for who must be told of a difference.
+    /// In words, to report a difference.
     pub(crate) fn describe(&self) -> String {
         format!(
             "layout {}, {} version bits, room for {} VIPs of {} servers, for {} fragmented packets and for \

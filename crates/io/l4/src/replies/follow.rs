@@ -44,7 +44,7 @@ pub(crate) fn follow(v4: bool) -> Told {
         Ok(None) => return Told::nothing(Why::ManyRoutes),
         Err(why) => return Told::nothing(why),
     };
-    // Whatever the rules are: those of a table that nobody looks into are only looked for in vain.
+    // Whatever the rules are: those of a table that no rule names are only looked for in vain.
     let routers = routes.iter().flat_map(routers).collect();
     match has_own_rules_only(v4).map_err(told) {
         Ok(true) => Told {
@@ -140,7 +140,7 @@ mod tests {
             Route { table: LOCAL, plain: false, ..route("127.0.0.0/8", None) },
             Route { table: LOCAL, plain: false, ..route("10.0.1.1/32", None) },
             route("172.16.0.0/12", Some("10.0.1.9")),
-            // The same next hop, and a table that nobody looks into.
+            // The same next hop, and a table that no rule names.
             route("192.0.2.0/24", Some("10.0.1.2")),
             Route { table: 7, ..route("203.0.113.0/24", Some("10.0.1.9")) },
         ];

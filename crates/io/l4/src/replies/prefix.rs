@@ -16,7 +16,7 @@ pub struct Prefix {
     v4: bool,
 }
 
-/// Link-local and multicast addresses of IPv6, which are nobody's way out.
+/// Link-local and multicast addresses of IPv6, which no route leads out by.
 const LOCAL_V6: Prefix = Prefix { key: 0xfe << 56, bits: 7, v4: false };
 
 fn mask(bits: u8) -> u64 {

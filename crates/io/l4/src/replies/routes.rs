@@ -13,9 +13,9 @@ use crate::network::dump;
 
 /// The kernel's own addresses.
 pub const LOCAL: u32 = 255;
-/// Everybody's routes.
+/// The main table.
 pub const MAIN: u32 = 254;
-/// Empty unless somebody fills it.
+/// Empty unless an administrator fills it.
 const DEFAULT: u32 = 253;
 
 /// Routes at most: with more, they are a router's, and reading them again and again costs too much.

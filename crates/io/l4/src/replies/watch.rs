@@ -11,7 +11,7 @@ use rustix::net::RecvFlags;
 /// hops.
 const GROUPS: [u32; 11] = [1, 3, 5, 7, 8, 9, 11, 19, 24, 25, 32];
 
-/// Hears of changes in the network namespace it was made in. What has changed is not told: all is read anew.
+/// Hears of changes in the network namespace it was made in. What has changed is not reported: all is read anew.
 #[derive(Debug)]
 pub struct Watch(Socket);
 

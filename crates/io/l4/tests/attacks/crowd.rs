@@ -1,4 +1,4 @@
-//! Many at once: a flood of first packets, guessed cookies, a rotation of the salt in the middle of it.
+//! Many at once: a flood of SYNs, guessed cookies, a rotation of the salt in the middle of it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -57,13 +57,13 @@ fn forged_cookies_of_many_spread_evenly_and_are_counted() {
     // 15 degrees of freedom: 44.3 is passed by one sample in 10,000.
     let statistic = chi_square(counts);
     assert!(statistic < 44.3, "{statistic}: {counts:?}");
-    // One in two names the salt that there is; 16 ids of 2,048 are somebody's.
+    // One in two names the salt that there is; 16 ids of 2,048 are servers'.
     let missed = 1.0 - forged.counted as f64 / forged.sent as f64;
     assert!((missed * 256.0 - 1.0).abs() < 0.05, "{missed} of them are taken for valid");
 }
 
 #[test]
-fn one_who_tries_every_cookie_learns_to_reach_a_server_only_by_trying() {
+fn each_server_has_exactly_one_valid_cookie_per_version() {
     if !privileged() {
         return;
     }

@@ -1,5 +1,5 @@
 //! Packets that contradict themselves, by the ten thousand, through the program. Whatever comes in: the
-//! verdict is one of three, what leaves goes to a server, to the client's next hop, or as an answer to who
+//! verdict is one of three, what leaves goes to a server, to the client's next hop, or as an answer to the one that
 //! sent it, what the kernel gets is untouched, what is dropped was sent to a VIP's address, no more than the
 //! fields in question change, and the counters account for it.
 

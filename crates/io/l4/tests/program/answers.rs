@@ -48,7 +48,7 @@ fn what_is_no_services_is_dropped_and_counted_at_a_vips_address_alone() {
         let (verdict, out) = b.by_client(&packet);
         assert_eq!((verdict, &out), (DROP, &packet), "{what}");
         assert_eq!(b.counted("no_service"), dropped as u64 + 1, "{what}");
-        // The same to the next address, which is nobody's.
+        // The same to the next address, which is no machine's.
         let mut next = packet;
         let last = if next[12] == 8 { 33 } else { 53 };
         next[last] += 1;
@@ -119,7 +119,7 @@ fn a_connection_whose_server_is_down_is_reset_by_the_balancer() {
         b.begin(client, vip, 1, syn_options(1, 0));
     }
     assert_eq!(b.connections(), (2, 2));
-    // Nobody is left who could reset them.
+    // No server is left that could reset them.
     b.set_states(BackendState::Down);
     for (client, vip) in [(CLIENT, VIP), (CLIENT6, VIP6)] {
         let echo = timestamps(9, cookie(client, vip, 1, 0x1234_5678));

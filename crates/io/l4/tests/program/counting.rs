@@ -31,7 +31,7 @@ impl Rig {
         all.map(|one| (one.new_connections, one.open_connections)).collect()
     }
 
-    /// A client's first packet: its server.
+    /// A client's SYN: its server.
     pub fn begin(&self, client: &str, vip: &str, sequence: u32, options: Vec<u8>) -> u8 {
         let mut syn = Segment::new(client, vip, SYN, options).bytes();
         let at = if syn[12] == 8 { 38 } else { 58 };
@@ -127,7 +127,7 @@ fn what_shows_no_connection_ends_none_but_its_own() {
         b.server_says(&stranger, VIP, RST, 1 + (port % 4) as u8, vec![]);
     }
     assert_eq!(b.connections(), (8, 8));
-    // Cookies that happen to be right, of nobody's connection: who guesses makes no server look idle.
+    // Cookies that happen to be right, of no connection: a guess makes no server look idle.
     for port in 1..200 {
         let stranger = format!("10.0.7.7:{port}");
         let flags = if port % 2 == 0 { ACK | FIN } else { RST };
@@ -159,7 +159,7 @@ fn fin_or_rst_without_a_valid_cookie_does_not_change_the_load_of_a_server() {
             for client in [client, &plain] {
                 b.client_sends(client, vip, flags, 0, vec![]);
                 b.client_sends(client, vip, flags, 0x9922_3345, vec![]);
-                // An id that is nobody's.
+                // An id that is no server's.
                 let foreign = timestamps(2, cookie(client, vip, 99, 0x1234_5678));
                 b.client_sends(client, vip, flags, 0x1122_3345, foreign);
             }

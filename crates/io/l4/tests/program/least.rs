@@ -1,5 +1,5 @@
 //! `least_connections` and a server that joins: it has no connections, and by their number alone it would get every
-//! first packet until it has as many as the others.
+//! SYN until it has as many as the others.
 
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ fn a_newcomer_gets_a_part_that_grows() {
     assert_eq!(begin(&b, 300..301), [0, 0, 1], "more of its weight counts");
     assert!(parts(&b)[2] > begins[2], "and that is told");
 
-    // Who starts over knows since when: else it would have all of these.
+    // A daemon that starts over knows since when: else it would have all of these.
     let (mine, others) = (got[2] + 1, (200 + got[0] + got[1]) / 2);
     b.balancer = Balancer::start_with(&joined, keys()).expect("starts").0;
     let got = begin(&b, 301..301 + (others - mine) as u32);

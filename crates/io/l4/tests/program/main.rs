@@ -1,4 +1,4 @@
-//! Packets into the real program, and what comes out (`BPF_PROG_TEST_RUN`). Servers are told apart by the
+//! Packets into the real program, and what comes out (`BPF_PROG_TEST_RUN`). Servers are distinguished by the
 //! MAC address that a packet leaves for.
 
 #[path = "../support/mod.rs"]

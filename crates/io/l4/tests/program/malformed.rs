@@ -23,7 +23,7 @@ fn lengths_and_flags_that_contradict_each_other_are_malformed() {
     for (client, vip, ip) in [(CLIENT, VIP, 20), (CLIENT6, VIP6, 40)] {
         let tcp = 14 + ip;
         let length = if ip == 20 { 17 } else { 19 };
-        // 20 bytes of header; 28, which end in options that nobody knows; and those of a first packet.
+        // 20 bytes of header; 28, which end in unknown options; and those of a SYN.
         let plain = Segment::new(client, vip, ACK, vec![]).bytes();
         let odd = Segment::new(client, vip, ACK, vec![30, 8, 0, 0, 0, 0, 0, 0]).bytes();
         let syn = |flags| Segment::new(client, vip, flags, timestamps(1, 0)).bytes();

@@ -15,7 +15,7 @@ const OTHER6: &str = "[2001:db8:9::7]:4000";
 /// The routers there.
 const HOP_MAC: [u8; 6] = [2, 0, 0, 0, 5, 2];
 
-/// A third leg, `lbx`, which nobody has configured yet, and clients behind it.
+/// A third leg, `lbx`, which is not configured yet, and clients behind it.
 fn rig() -> Rig {
     let mut rig = Rig::new(Policy::RoundRobin, 2, Replies::DefaultRoute);
     let out = rig.net.full("out");

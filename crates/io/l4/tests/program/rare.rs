@@ -58,7 +58,7 @@ fn an_icmp_error_reaches_the_server_it_is_about() {
         assert_eq!((verdict, &short[..6]), (REDIRECT, &again[..6]));
     }
     assert_eq!((b.counted("icmp"), b.counted("icmp_spread")), (8, 16));
-    // More options than are quoted, behind the timestamps; and the whole of an answer to a first packet,
+    // More options than are quoted, behind the timestamps; and the whole of an answer to a SYN,
     // which has them elsewhere.
     let more = [timestamps(7_000_000, 1), vec![1, 1, 5, 10, 0, 0, 0, 1, 0, 0, 0, 2]].concat();
     for (flags, options, quoted) in [(ACK, more, 32), (SYN | ACK, syn_options(7_000_000, 1), 40)] {
@@ -68,7 +68,7 @@ fn an_icmp_error_reaches_the_server_it_is_about() {
         assert_eq!((verdict, &out[..6]), (REDIRECT, &server_mac(6)[..]), "flags {flags}");
     }
     assert_eq!((b.counted("icmp"), b.counted("icmp_spread")), (10, 16));
-    // Told to somebody else than the VIP whose packet is quoted; and in the middle of a packet.
+    // Sent to another address than the VIP whose packet is quoted; and in the middle of a packet.
     let reply = Segment::new(VIP, CLIENT, ACK, timestamps(7_000_000, 1)).sent_by(server_mac(6));
     let (_, sent) = b.by_server(&reply.bytes());
     let good = icmp_error(&sent, 3, 4, 32);

@@ -1,5 +1,5 @@
 //! Replies by the kernel's default route: they leave as if its routes were asked for each, whatever the
-//! routes are; which they are for is told by who was asked.
+//! routes are; which they are for is known by the router that was asked.
 
 use std::time::{Duration, Instant};
 
@@ -124,7 +124,7 @@ fn a_gateway_that_moves_is_followed() {
         assert_eq!(b.reply(client).1[..6], [2, 0, 0, 0, 1, 0x77], "{client}");
     }
     b.are(None);
-    // Another router, and then one that nobody has found.
+    // Another router, and then one that is not found.
     b.routes(
         "ip route replace default via 10.0.2.200; ip -6 route replace default via fd00:2::200",
     );
@@ -138,7 +138,7 @@ fn a_gateway_that_moves_is_followed() {
 }
 
 #[test]
-fn every_kind_of_change_is_told() {
+fn every_kind_of_route_change_is_noticed() {
     if !privileged() {
         return;
     }
@@ -412,7 +412,7 @@ fn without_a_daemon_routes_are_asked_again() {
 /// in the end, whatever these routes and rules are beside.
 fn silent_moves_are_found(replies: Replies, script: &str) -> Rig {
     let mut b = rig(replies);
-    // They are the far end of the clients' leg, and the address that is known for them is nobody's any more.
+    // They are the far end of the clients' leg, and the address that is known for them is no machine's any more.
     b.net.exec(
         "out",
         "for n in 2 3 4; do ip addr add 10.0.1.$n/24 dev c0; ip addr add fd00:1::$n/64 dev c0 nodad; done",

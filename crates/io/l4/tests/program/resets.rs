@@ -45,7 +45,7 @@ fn rst_goes_where_the_syn_went() {
     for (client, vip) in clients() {
         let server = b.begin(&client, vip, 7, syn_options(1, 0));
         assert_eq!(b.reset(&client, vip), server, "{client}");
-        // A cookie that is nobody's is as none.
+        // A cookie of no server is as none.
         let foreign = timestamps(2, cookie(&client, vip, 99, 0x1234_5678));
         let rst = Segment::new(&client, vip, RST | ACK, foreign).bytes();
         assert_eq!(b.by_client(&rst).1[5], server, "{client}");

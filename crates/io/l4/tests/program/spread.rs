@@ -79,7 +79,7 @@ fn a_server_that_drains_keeps_its_part_and_one_that_is_down_does_not() {
     let others = gone.iter().filter(|(from, _)| *from != 1).count();
     assert!(others * 5 < gone.len(), "few but its own move: {others} of {}", gone.len());
 
-    // The last one that takes connections is down as well: who drains gets no first packet for it.
+    // The last one that takes connections is down as well: one that drains gets no SYN for it.
     all(&mut b, &|servers| servers.iter_mut().for_each(|one| one.state = BackendState::Down));
     let segment =
         |flags| b.by_client(&Segment::new("10.0.1.2:2000", VIP, flags, Vec::new()).bytes());

@@ -1,4 +1,4 @@
-//! What every connection has: a first packet, replies, later packets; and what is not the balancer's.
+//! What every connection has: a SYN, replies, later packets; and what is not the balancer's.
 
 use plimsoll_cookie::{Epoch, ServerId};
 use plimsoll_l4::BackendState;
@@ -68,14 +68,14 @@ fn every_fallback_is_counted_and_goes_where_the_hash_says() {
         return;
     }
     let mut b = two();
-    // Without timestamps a connection goes by hash, from its first packet to its last.
+    // Without timestamps a connection goes by hash, from its SYN to its last packet.
     let (_, first) = b.by_client(&Segment::new(CLIENT, VIP, SYN, vec![2, 4, 5, 0xb4]).bytes());
     for flags in [ACK, ACK | FIN, RST] {
         let (verdict, out) = b.by_client(&Segment::new(CLIENT, VIP, flags, vec![]).bytes());
         assert_eq!((verdict, &out[..6]), (REDIRECT, &first[..6]));
     }
     assert_eq!((b.counted("syn_no_timestamp"), b.counted("no_timestamp")), (1, 3));
-    // A foreign cookie: id 9 is nobody's; and a salt that there is not.
+    // A foreign cookie: id 9 is no server's; and a salt that there is not.
     let foreign = cookie(CLIENT, VIP, 9, 77);
     for wire in [foreign, foreign | 1 << 27] {
         let (verdict, out) =
@@ -98,7 +98,7 @@ fn every_fallback_is_counted_and_goes_where_the_hash_says() {
     let (_, out) = b.by_client(&unheard.bytes());
     assert_eq!((&out[..6], out[47]), (&unheard.from_mac[..], RST));
     assert_eq!(b.counted("stale_cookie"), 1);
-    // Nobody left.
+    // No server left.
     b.config.vips[0].backends[0].state = BackendState::Down;
     let config = b.config.clone();
     b.balancer.apply(&config).expect("applied");

@@ -82,7 +82,7 @@ fn silent_connections_live_up_to_the_documented_limit_and_not_beyond() {
                 assert_eq!(rig.echo(VIP, CLIENT, SERVER, before), stamped, "{told}");
                 assert!(taken_for_new(rig.hear(VIP, CLIENT, SERVER, now), before), "{told}");
             }
-            // From the limit on the client takes what is new for old: the limit is no smaller than told.
+            // From the limit on the client takes what is new for old: the limit is no smaller than documented.
             let before = rig.hear(VIP, CLIENT, SERVER, start);
             let late = rig.hear(VIP, CLIENT, SERVER, start.wrapping_add(limit_ms + 1));
             assert!(!taken_for_new(late, before), "n={version_bits} from {start:#x}");

@@ -67,7 +67,7 @@ fn packet(port: u16, flags: u8, numbers: (u32, u32), options: Vec<u8>, payload: 
     bytes
 }
 
-/// Both sockets of a client that the kernel knows nothing of: its address is nobody's.
+/// Both sockets of a client that the kernel knows nothing of: its address is no machine's.
 struct RawClient {
     out: rustix::fd::OwnedFd,
     all: rustix::fd::OwnedFd,
@@ -106,7 +106,7 @@ impl RawClient {
 
 /// How a handshake ended.
 pub struct Served {
-    /// Who sent the answer's frame.
+    /// The sender of the answer's frame.
     pub from_mac: [u8; 6],
     /// The client, by its address.
     pub client: String,

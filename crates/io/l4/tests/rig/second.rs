@@ -1,4 +1,4 @@
-//! A second balancer of a service, with links of its own to everybody. Who goes by which balancer is told
+//! A second balancer of a service, with links of its own to all. Which connections go by which balancer is told
 //! by routes, as a router in front would by connections' hashes.
 
 use plimsoll_l4::{Balancer, Interface, Keys, L4Config};
@@ -15,7 +15,7 @@ pub struct Second {
 }
 
 impl Second {
-    /// Laid beside the first balancer, with the servers of its configuration and their ids; nobody goes by
+    /// Laid beside the first balancer, with the servers of its configuration and their ids; no connection goes by
     /// it yet.
     pub fn new(service: &Service, first: &L4Config, keys: &Keys) -> Second {
         // What removes its namespace would else begin in the first one's, and end with that.
@@ -82,7 +82,7 @@ fn own(first: &L4Config, away: &Net) -> L4Config {
     config
 }
 
-/// Whom connections go by.
+/// The balancer that connections go by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     First,

@@ -1,6 +1,6 @@
 //! A service behind the balancer: clients, a balancer and servers in namespaces of their own, all on
 //! veth pairs. A server answers every line with its name, so that a packet that reached another one is
-//! seen by who answers.
+//! seen by which server answers.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -23,11 +23,11 @@ pub struct Service {
     pub net: Net,
     pub vip: SocketAddr,
     pub servers: Vec<String>,
-    /// While it is set, who was asked to push does so.
+    /// While it is set, servers that were asked to push do so.
     pub push: Arc<AtomicBool>,
 }
 
-/// A connection, and who answered first.
+/// A connection, and the server that answered first.
 pub struct Connection {
     stream: BufReader<TcpStream>,
     pub server: String,
@@ -183,7 +183,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Asks its server to push lines from when it is told to, whether or not anybody reads.
+    /// Asks its server to push lines once `push` is set, whether or not they are read.
     pub fn ask_to_push(&mut self) {
         self.stream.get_mut().write_all(b"push\n").expect("says");
     }
@@ -217,7 +217,7 @@ impl Connection {
         self.stream.get_mut().write_all(b"who\n").map_err(|error| error.to_string())
     }
 
-    /// Who answers now.
+    /// The server that answers now.
     pub fn ask(&mut self) -> Result<String, String> {
         self.say()?;
         self.hear()

@@ -1,4 +1,4 @@
-//! A balancer with nobody behind it, in namespaces of its own. Shared by examples and tests.
+//! A balancer without servers, in namespaces of its own. Shared by examples and tests.
 #![allow(dead_code)] // each user needs a part
 
 #[path = "../rig/mod.rs"]

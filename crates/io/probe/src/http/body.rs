@@ -36,7 +36,7 @@ enum ChunkState {
     Done,
 }
 
-/// Where body bytes go: counted always, kept only when somebody will look for a text in them.
+/// Where body bytes go: counted always, kept only when a text will be looked for in them.
 #[derive(Debug)]
 pub(crate) struct BodySink {
     received: usize,

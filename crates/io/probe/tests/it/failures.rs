@@ -7,7 +7,7 @@ use plimsoll_probe::{Probe, ProbeSpec, Prober};
 use tokio::io::AsyncWriteExt;
 
 use crate::server::{
-    OK, PATIENCE, Server, fails, nobody, probe, prober, read_request, spec, succeeds, until,
+    OK, PATIENCE, Server, fails, probe, prober, read_request, spec, succeeds, until, unused_address,
 };
 
 /// A spec whose time runs out soon.
@@ -38,8 +38,8 @@ async fn the_verdict_of_a_status_does_not_wait_for_its_body() {
 }
 
 #[tokio::test]
-async fn nobody_listening_is_refused() {
-    let result = fails(nobody().await, spec(), FailureKind::Refused).await;
+async fn a_port_without_a_listener_is_refused() {
+    let result = fails(unused_address().await, spec(), FailureKind::Refused).await;
     assert_eq!(result.status, None);
     assert!(result.detail.contains("cannot connect"), "{}", result.detail);
 }

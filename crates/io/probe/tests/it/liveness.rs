@@ -6,7 +6,7 @@ use plimsoll_probe::{LivenessCheck, LivenessEvent, LivenessSpec, Probe, ProbePla
 use tokio::time::timeout;
 
 use crate::scheduler::{Rig, target};
-use crate::server::{OK, PATIENCE, Server, nobody, spec, until};
+use crate::server::{OK, PATIENCE, Server, spec, until, unused_address};
 
 const B: BackendId = BackendId(3);
 
@@ -94,7 +94,7 @@ async fn rounds_begin_while_others_hang_and_end_by_their_own_timeout() {
 
 #[tokio::test]
 async fn a_backend_that_comes_back_is_seen() {
-    let addr = nobody().await;
+    let addr = unused_address().await;
     let mut rig = watching(addr, watch(LivenessCheck::Connect, PATIENCE));
     let event = next(&mut rig).await;
     assert_eq!((event.successes, event.first_failure), (0, Some(FailureKind::Refused)));

@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::server::{OK, PATIENCE, Server, nobody, spec, until};
+use crate::server::{OK, PATIENCE, Server, spec, until, unused_address};
 
 const B: BackendId = BackendId(7);
 
@@ -138,7 +138,7 @@ async fn a_receiver_that_lags_holds_probes_back() {
 }
 
 #[tokio::test]
-async fn nobody_listening_any_more_ends_the_work() {
+async fn dropping_the_receiver_of_probes_ends_the_work() {
     let server = Server::answering(OK).await;
     let mut rig = Rig::new();
     rig.scheduler.set(B, target(server.addr, spec())).unwrap();
@@ -152,7 +152,7 @@ async fn nobody_listening_any_more_ends_the_work() {
 #[tokio::test]
 async fn failures_are_events_too() {
     let mut rig = Rig::new();
-    rig.scheduler.set(B, target(nobody().await, spec())).unwrap();
+    rig.scheduler.set(B, target(unused_address().await, spec())).unwrap();
     rig.scheduler.set_plan(B, fast());
     let event = rig.next_probe().await;
     assert_eq!(event.result.outcome, Outcome::Failure(FailureKind::Refused));

@@ -113,8 +113,8 @@ impl Drop for Open {
     }
 }
 
-/// An address where nobody listens.
-pub async fn nobody() -> SocketAddr {
+/// An address without a listener.
+pub async fn unused_address() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     listener.local_addr().expect("a bound socket")
 }

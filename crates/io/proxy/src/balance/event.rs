@@ -5,8 +5,8 @@ use std::time::Duration;
 use plimsoll_model::Nanos;
 use plimsoll_policy::{Ending, Finish};
 
-/// A latency is told in sixteenths of a microsecond: exact enough for backends that answer in 50 µs, and up to
-/// 268 s in 32 bits. Longer ones are told as that.
+/// A latency is kept in sixteenths of a microsecond: exact enough for backends that answer in 50 µs, and up to
+/// 268 s in 32 bits. Longer ones are kept as that.
 const LATENCY_UNIT_NS: u128 = 1_000 / 16;
 const BACKEND_BITS: u32 = 24;
 /// Most backends of a pool; a configuration file holds fewer.

@@ -109,10 +109,10 @@ impl Roll {
 /// The backends of one pool.
 #[derive(Debug)]
 pub(crate) struct Members {
-    /// Counts changes: who has seen this one has seen them all.
+    /// Counts changes: a reader that has seen this one has seen them all.
     version: AtomicU64,
     roll: Mutex<Roll>,
-    /// Why it is not known who they are now.
+    /// Why the members are not known now.
     trouble: Mutex<Option<String>>,
     /// Those that were asked for their load and did not tell it.
     silent: Mutex<BTreeSet<SocketAddr>>,
@@ -151,7 +151,7 @@ impl Members {
         Ok(done)
     }
 
-    /// Why it is not known who they are now; says whether that is new.
+    /// Why the members are not known now; says whether that is new.
     pub(crate) fn set_trouble(&self, why: Option<&str>) -> bool {
         let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         let is_new = trouble.as_deref() != why;
@@ -159,7 +159,7 @@ impl Members {
         is_new
     }
 
-    /// What [`Members::set_trouble`] was told.
+    /// What [`Members::set_trouble`] was given.
     pub(crate) fn trouble(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

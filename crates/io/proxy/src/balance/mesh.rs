@@ -14,7 +14,7 @@ use super::log::{CAPACITY, Log};
 const WAKE_EVERY: u64 = CAPACITY as u64 / 2;
 
 /// Most entries that wait for a reader that is behind, 64 MB: only one that has died is behind by more, and what it is
-/// not told is no loss.
+/// not passed on is no loss.
 const MOST_SPILLED: usize = 1 << 22;
 
 /// The logs of all threads of one balancer.
@@ -60,7 +60,7 @@ pub(super) struct Mesh {
 }
 
 impl Mesh {
-    /// None where there is nobody else.
+    /// None where there is no other thread.
     pub(super) fn new(logs: Arc<Logs>, thread: usize) -> Option<Self> {
         let (spilled, unread) = (VecDeque::new(), Vec::with_capacity(logs.logs.len()));
         let mesh = Mesh { logs, thread, written: 0, read_by_all: 0, spilled, unread };
@@ -79,7 +79,7 @@ impl Mesh {
         }
     }
 
-    /// Tells what could not be told before.
+    /// Passes on what could not be passed on before.
     pub(super) fn flush(&mut self) {
         while !self.spilled.is_empty() && self.has_room() {
             if let Some(entry) = self.spilled.pop_front() {
@@ -88,7 +88,7 @@ impl Mesh {
         }
     }
 
-    /// Takes what the others have told, in the order in which it happened: what a policy learns from a request is also
+    /// Takes what the others passed on, in the order in which it happened: what a policy learns from a request is also
     /// how many others were there.
     pub(super) fn hear(&mut self, mut take: impl FnMut(Event)) {
         for (thread, log) in self.logs.logs.iter().enumerate() {

@@ -1,6 +1,6 @@
 //! One pool as an entry sees it: picks, and counts of what is in flight, shared by all threads.
 //!
-//! **Every thread has a copy of the policy, and all copies are told of all requests.** A policy picks by what it
+//! **Every thread has a copy of the policy, and all copies learn of all requests.** A policy picks by what it
 //! has counted (`pick(&mut self)`), so it has one owner: the thread. What a thread does, `on_start` and
 //! `on_finish`, it also appends to a log of its own (two words an entry), and before it picks or
 //! counts an end it reads the logs of the others, in the order of time, and does the same to its own copy. So a copy knows what is in flight, which chips came and how long
@@ -14,7 +14,7 @@
 //! (`round_robin`) and probes by time alone (`bloc`, a backend without chips after its interval) are each
 //! thread's own, so that a pool of *t* threads may probe *t* times. The budget of retries is each thread's own, too.
 //!
-//! Cost with *t* threads: each request is told to *t* copies. With one thread there are no logs.
+//! Cost with *t* threads: each request is reported to *t* copies. With one thread there are no logs.
 
 mod event;
 mod flight;
@@ -67,7 +67,7 @@ pub(crate) struct Balancer {
 struct State {
     policy: Box<dyn Policy>,
     rng: Xoshiro256PlusPlus,
-    /// What the policy was told last: its time never goes back.
+    /// The policy's last time: it never goes back.
     last: Nanos,
     mesh: Option<Mesh>,
     retries: Retries,
@@ -269,7 +269,7 @@ impl Balancer {
         self.members.tells_load(self.addresses[backend], tells)
     }
 
-    /// Appends whom it has asked beside a request.
+    /// Appends the backends that it has asked beside a request.
     pub(crate) fn probe_targets(&self, key: Option<u64>, targets: &mut Vec<usize>) {
         let mut state = self.state.borrow_mut();
         let State { policy, rng, last, .. } = &mut *state;
@@ -277,7 +277,7 @@ impl Balancer {
         policy.probe_targets(&request, *last, rng, targets);
     }
 
-    /// A backend has told its load.
+    /// A backend has reported its load.
     pub(crate) fn probed(&self, backend: usize, load: ServerLoad) {
         let mut state = self.state.borrow_mut();
         state.hear();
@@ -320,8 +320,8 @@ impl Balancer {
         }
     }
 
-    /// To be called now and then, and when this thread is woken: takes what other threads have told and weights that
-    /// have changed, tells what could not be told.
+    /// To be called now and then, and when this thread is woken: takes what other threads passed on and weights that
+    /// have changed, passes on what could not be passed on.
     pub(crate) fn upkeep(&self) {
         let mut state = self.state.borrow_mut();
         state.hear();

@@ -140,7 +140,7 @@ fn a_flight_that_is_dropped_was_given_up() {
 }
 
 #[test]
-fn who_waited_goes_to_no_backend_that_is_full_or_ejected() {
+fn a_queued_request_goes_to_no_backend_that_is_full_or_ejected() {
     let mut full = pool(PolicyKind::Bloc, 2);
     full.settings.max_in_flight = Some(1);
     let copies = copies(&full, 2);
@@ -177,7 +177,7 @@ impl std::task::Wake for GoesAtOnce {
 }
 
 #[tokio::test]
-async fn who_is_called_finds_the_one_that_ended_gone() {
+async fn a_waiting_request_is_called_after_the_ended_one_is_uncounted() {
     let waits = async {
         let waiting = Waiting::new(&Default::default(), Clock::start()).expect("options");
         let mut full = pool(PolicyKind::Random, 1);

@@ -31,7 +31,7 @@ pub(crate) struct Passage {
     incoming: Incoming,
     /// Until it has ended.
     held: Option<(Guard, Lease)>,
-    /// The request's body: while that is still on its way, nobody else can use the connection.
+    /// The request's body: while that is still on its way, no other request can use the connection.
     request: Option<Rc<Source>>,
     /// The client's connection.
     open: Rc<Open>,

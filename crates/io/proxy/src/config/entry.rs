@@ -65,7 +65,7 @@ pub struct Ingress {
     pub upstream: SocketAddr,
     /// Whose `plimsoll-*` request headers are believed.
     pub trust: Vec<Cidr>,
-    /// Who must begin with the `PROXY` protocol, and is believed.
+    /// Peers that must begin with the `PROXY` protocol, and are believed.
     pub proxy_protocol: Vec<Cidr>,
     /// What is admitted.
     pub admission: AdmissionOptions,
@@ -119,9 +119,9 @@ pub struct Egress {
     pub limits: Limits,
     /// What it captures; none: nothing.
     pub capture: Option<Capture>,
-    /// What backends are told of clients in headers.
+    /// What headers say of clients to backends.
     pub forwarding: Forwarding,
-    /// Who must begin with the `PROXY` protocol, and is believed.
+    /// Peers that must begin with the `PROXY` protocol, and are believed.
     pub proxy_protocol: Vec<Cidr>,
 }
 

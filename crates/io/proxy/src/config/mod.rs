@@ -20,7 +20,7 @@ pub use sticky::{Cookie, SameSite};
 
 /// Where `plimsoll proxy status` asks when nothing else is said.
 pub const SOCKET: &str = "/run/plimsoll/proxy.sock";
-/// How long requests may take to finish once the proxy is told to end.
+/// How long requests may take to finish once the proxy is asked to end.
 const DRAIN: Duration = Duration::from_secs(30);
 /// More threads than any machine has cores are a mistake.
 const MOST_THREADS: u64 = 1_024;

@@ -1,4 +1,4 @@
-//! What backends are told of the clients whose requests they get.
+//! What backends get to know of the clients whose requests they serve.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use super::entry::cidr;
 use crate::cidr::Cidr;
 use crate::doorstep;
 
-/// What is done with a header that says whom a request is from.
+/// What is done with a header that says which client a request is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Note {
     /// It passes as it comes.
@@ -20,7 +20,7 @@ pub enum Note {
     Replace,
 }
 
-/// Headers that say whom a request is from.
+/// Headers that say which client a request is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forwarding {
     /// `X-Forwarded-For`, `-Proto` and `-Host`.
@@ -105,7 +105,7 @@ impl ProxyProtocol {
         cursor.one_of(&[("v1", ProxyProtocol::V1), ("v2", ProxyProtocol::V2)])
     }
 
-    /// What a connection begins with that is the proxy's own, for nobody.
+    /// What a connection begins with that is the proxy's own, for no client.
     pub(crate) fn own(self) -> &'static [u8] {
         match self {
             ProxyProtocol::V1 => doorstep::OWN_1,

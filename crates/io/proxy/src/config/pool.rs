@@ -20,7 +20,7 @@ use super::sticky::Cookie;
 
 /// Tries after refusals where backends draw the line at their cores: two to four refusals are usual then.
 const REFUSALS_BY_SIGHT: u32 = 8;
-/// No request is tried more often than a policy can be told to avoid backends.
+/// No request is tried more often than a policy can avoid backends.
 const MOST_TRIES: u64 = plimsoll_policy::MAX_AVOID as u64 - 1;
 
 /// Backends, and how one is picked.
@@ -42,7 +42,7 @@ pub struct Pool {
     pub source: Source,
     /// How backends are checked; none: not at all.
     pub health: Option<Health>,
-    /// By what backends are told of clients; none: by nothing.
+    /// How backends get clients' addresses; none: not at all.
     pub proxy_protocol: Option<ProxyProtocol>,
     /// By which cookie clients stay with their backends; none: by none.
     pub cookie: Option<Cookie>,

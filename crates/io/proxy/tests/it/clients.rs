@@ -1,4 +1,4 @@
-//! Who a request is from: `PROXY` protocol, `X-Forwarded-*`, trace context; what else clients speak; the access log.
+//! A request's client: `PROXY` protocol, `X-Forwarded-*`, trace context; what else clients speak; the access log.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use crate::support::*;
 
 #[test]
-fn backends_are_told_of_clients_in_headers() {
+fn backends_get_client_addresses_in_headers() {
     let backend = Backend::ok("ok");
     let section = |entry: &str| egress(1, entry, "policy: random", &[backend.address]);
     let proxy = start(&section(", x_forwarded: append, forwarded: replace"));
@@ -77,7 +77,7 @@ fn a_balancer_in_front_says_whose_connection_it_is() {
         assert_eq!(client.get("/again").status, 200, "it is announced once a connection");
         assert_eq!(backend.last().header("x-forwarded-for"), Some(source));
     }
-    // Who must announce itself and does not is not served; who need not is none of this.
+    // A peer that must announce a client and does not is not served; others need not.
     let before = backend.count();
     for wrong in [&b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"[..], b"PROXY TCP4 x y 1 2\r\n"] {
         let mut client = proxy.client("out");
@@ -96,7 +96,7 @@ fn a_balancer_in_front_says_whose_connection_it_is() {
 }
 
 #[test]
-fn backends_are_told_of_clients_by_the_proxy_protocol() {
+fn backends_get_client_addresses_by_the_proxy_protocol() {
     // Two proxies in a row: the second believes the first.
     let backend = Backend::ok("ok");
     for version in ["v1", "v2"] {
@@ -125,7 +125,7 @@ fn backends_are_told_of_clients_by_the_proxy_protocol() {
 }
 
 #[test]
-fn tls_and_http_2_are_told_apart_from_nonsense() {
+fn tls_and_http_2_are_distinguished_from_nonsense() {
     let backend = Backend::ok("ok");
     let ingress = format!(
         "  threads: 1

@@ -1,4 +1,4 @@
-//! Sticky cookies: who comes back with one goes where it went before, by the quick path and by hyper's.
+//! Sticky cookies: a client that comes back with one goes where it went before, by the quick path and by hyper's.
 
 use crate::support::*;
 
@@ -23,7 +23,7 @@ fn a_client_goes_where_it_went_before_and_backends_do_not_see_by_what() {
     let addresses = backends.each_ref().map(|backend| backend.address);
     let proxy = start(&egress(1, "", COOKIE, &addresses));
     let mut client = proxy.client("out");
-    // Without one, requests take turns, and each is told where it went.
+    // Without one, requests take turns, and each response says where it went.
     let first: Vec<Answer> = (0..6).map(|_| ask(&mut client, "", &[])).collect();
     for answer in &first {
         let full = answer.header("set-cookie").expect("a cookie");

@@ -46,7 +46,7 @@ fn it_does_not_wait_for_ever() {
 }
 
 #[test]
-fn two_proxies_are_told_apart_by_their_addresses() {
+fn two_proxies_have_different_addresses() {
     let text = egress(1, "", "policy: random", &["127.0.0.1:1".parse().expect("an address")]);
     let (one, two) = (start(&text), start(&text));
     assert_ne!(one.address("out"), two.address("out"));

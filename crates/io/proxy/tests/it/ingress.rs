@@ -67,7 +67,7 @@ fn the_application_sees_none_of_our_headers_and_its_own_are_not_believed() {
 }
 
 #[test]
-fn a_deadline_is_believed_of_those_who_are_trusted() {
+fn a_deadline_is_believed_only_from_trusted_peers() {
     let application = Backend::new(|_, stream| {
         std::thread::sleep(std::time::Duration::from_millis(20));
         write(stream, &response("200 OK", "", "slow"));
@@ -89,7 +89,7 @@ fn a_deadline_is_believed_of_those_who_are_trusted() {
 }
 
 #[test]
-fn an_egress_tells_an_ingress_what_a_request_has_left_and_nobody_else() {
+fn an_egress_sends_the_time_and_tries_left_to_an_ingress_only() {
     let foreign = Backend::ok("foreign");
     let of_ours = Backend::new(|_, stream| {
         write(stream, &response("200 OK", "plimsoll-chip: 1\r\n", "ours"));

@@ -2,7 +2,7 @@
 
 use crate::support::*;
 
-/// Ingresses before these, which trust whom `trust` says.
+/// Ingresses before these, which trust the peers in `trust`.
 fn ingresses(backends: &[&Backend], trust: &str, keys: &str) -> Running {
     let entry = |(i, backend): (usize, &&Backend)| {
         let (port, upstream) = (i + 1, backend.address);
@@ -187,7 +187,7 @@ fn cpu_random_gives_nothing_to_a_backend_whose_cpu_is_busy() {
     let path = group.path().to_owned();
     std::fs::write(path.join("cpu.max"), "100000 100000\n").expect("written");
     let put = move |used: u64| {
-        // Renamed into place: nobody reads half of it.
+        // Renamed into place: it is never read half-written.
         std::fs::write(path.join("next"), format!("usage_usec {used}\n")).expect("written");
         std::fs::rename(path.join("next"), path.join("cpu.stat")).expect("renamed");
     };

@@ -69,7 +69,7 @@ fn a_name_stands_for_all_its_addresses() {
     let one = Backend::ok("one");
     let port = one.address.port();
     let proxy = start(&section(&format!("{{ dns: \"localhost:{port}\", interval: 20ms }}"), ""));
-    // Nobody is known before the first look-up.
+    // No backend is known before the first look-up.
     until("it is looked up", || proxy.client("out").get("/").status == 200);
     let mut client = proxy.client("out");
     (0..20).for_each(|_| assert_eq!(client.get("/").body, "one"));

@@ -232,7 +232,7 @@ async fn weights_are_in_force_and_counts_are_exact() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 
-    // Drained, it takes nothing, and a controller is told so.
+    // Drained, it takes nothing, and a controller gets to know it.
     place.proxy().proxy.handle().drain("s1", None, false).expect("drained");
     assert_eq!(sink.read().await.expect("read").servers[0].status, ServerStatus::Drain);
 

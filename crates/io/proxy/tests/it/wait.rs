@@ -120,7 +120,7 @@ fn all_are_answered_where_they_wait_and_some_are_refused_where_they_do_not() {
 }
 
 #[test]
-fn who_waits_goes_when_one_that_is_in_flight_ends() {
+fn a_queued_request_goes_when_one_in_flight_ends() {
     for threads in [1, 2] {
         let taken = Taken::new(threads, ", queue: { timeout: 60s }");
         let clients = taken.waiting(5);
@@ -132,7 +132,7 @@ fn who_waits_goes_when_one_that_is_in_flight_ends() {
 }
 
 #[test]
-fn who_has_waited_for_as_long_as_it_may_is_refused_as_without_waiting() {
+fn after_the_queue_timeout_a_request_is_refused_as_without_a_queue() {
     let taken = Taken::new(1, ", queue: { timeout: 80ms }");
     let began = Instant::now();
     let answer = taken.proxy.client("out").get("/");
@@ -203,7 +203,7 @@ fn none_that_waits_is_lost_in_a_reload() {
 }
 
 #[test]
-fn who_waits_goes_to_backends_that_came_meanwhile() {
+fn a_queued_request_goes_to_backends_that_came_meanwhile() {
     let taken = Taken::new(2, ", queue: { timeout: 60s }");
     let clients = taken.waiting(2);
     let newcomer = Backend::ok("new");

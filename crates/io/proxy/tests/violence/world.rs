@@ -109,7 +109,7 @@ fn respond(stream: &mut BufReader<TcpStream>, served: &Served, rng: &mut impl Rn
     Some(())
 }
 
-/// A backend that is dead now and then: it accepts nobody, and drops whom it had.
+/// A backend that is dead now and then: it accepts no connection, and drops those it had.
 fn backend(seed: u64, served: Arc<Served>, over: Arc<AtomicBool>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");

@@ -202,7 +202,7 @@ impl Programming<'_> {
         SinkError::NoLiveWeights { backend: self.backend.name.clone(), method: name }
     }
 
-    /// Gives back their former weights. Returns who has it again, and who may not.
+    /// Gives back their former weights. Returns which servers have it again, and which may not.
     async fn put_back(&mut self, done: &[Change]) -> (Vec<(String, u32)>, Vec<(String, u32)>) {
         let mut undo: Vec<Change> = done
             .iter()

@@ -71,7 +71,7 @@ impl HaproxyConnection {
         self.link.is_open()
     }
 
-    /// Whether a connection that was cut is opened anew by itself (it is unless told otherwise): what answers
+    /// Whether a connection that was cut is opened anew by itself (it is unless set otherwise): what answers
     /// then may be another process.
     pub fn may_reopen(&mut self, may: bool) {
         self.may_reopen = may;
@@ -106,7 +106,7 @@ impl HaproxyConnection {
         Ok(reports)
     }
 
-    /// Who answers, and a proof of it; see [`Witness::is_one_process`].
+    /// The process that answers, and a proof of it; see [`Witness::is_one_process`].
     ///
     /// # Errors
     /// When HAProxy cannot be reached or understood.

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_process_is_told_by_its_number_and_its_start() {
+    fn a_process_is_identified_by_its_pid_and_start_time() {
         let text = b"Name: HAProxy\nPid: 12\nUptime: 0d 0h00m01s\nStopping: 1\nStart_time_sec: 99";
         let expected = ProcessInfo { pid: 12, started_at: 99, stopping: true };
         assert_eq!(ProcessInfo::parse(text).unwrap(), expected);

@@ -54,7 +54,7 @@ pub enum AgentState {
 pub struct InspectedServer {
     /// Its name in HAProxy.
     pub name: String,
-    /// Who it is to us; none for a server that is not steered.
+    /// Its id with us; none for a server that is not steered.
     pub backend: Option<BackendId>,
     /// Its address; empty at `level user`.
     pub address: String,
@@ -99,7 +99,7 @@ pub struct Inspection {
     pub queued: u32,
     /// What the socket allows, where HAProxy tells.
     pub level: Option<AccessLevel>,
-    /// How the backend picks; the name is empty at `level user`, which is not told.
+    /// How the backend picks; the name is empty at `level user`, which does not get it.
     pub method: Method,
     /// Every server of the backend, steered or not, in HAProxy's order.
     pub servers: Vec<InspectedServer>,

@@ -1,4 +1,4 @@
-//! HAProxy over its runtime API. How it behaves is told in `docs/haproxy.md`.
+//! HAProxy over its runtime API. How it behaves is described in `docs/haproxy.md`.
 
 mod address;
 mod apply;

@@ -91,7 +91,7 @@ impl Snapshot {
         *place += 1;
     }
 
-    /// Who was not in the answer is gone.
+    /// A server that was not in the answer is gone.
     pub(super) fn end_states(&mut self) {
         self.rows.truncate(self.place);
         self.place = 0;

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_tell_who_took_a_server_out_and_whether_an_agent_speaks() {
+    fn flags_say_what_took_a_server_out_and_whether_an_agent_is_active() {
         let servers = read(
             "3 shop 1 s1 - 2 0 0 10 6 0 -\n3 shop 2 s2 - 2 8 20 10 2 22 -\n3 shop 3 s3 - 0 5 1 1 14 18 -",
         )

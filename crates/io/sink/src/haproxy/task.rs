@@ -15,7 +15,7 @@ use crate::steer::{Loss, Orders, Poll, RETRY, Refusal, SinkEnd, SinkReport, left
 
 /// A server costs HAProxy about 3 µs to be read: at so long for each, reading takes no more than a twentieth of a core.
 const PER_SERVER: Duration = Duration::from_micros(65);
-/// However many there are, they are read this often: response times cannot be told from readings further apart.
+/// However many there are, they are read this often: response times cannot be had from readings further apart.
 const LONGEST: Duration = Duration::from_millis(200);
 /// Services whose time comes within this are read together.
 const TOGETHER: Duration = Duration::from_millis(10);
@@ -169,7 +169,7 @@ impl HaproxyTask {
         task
     }
 
-    /// Ends when it steers for nobody any more, or another task does for all.
+    /// Ends when it steers for no service any more, or another task does for all.
     pub async fn run(mut self) {
         let mut rung = false;
         loop {
@@ -245,7 +245,7 @@ impl HaproxyTask {
         }
     }
 
-    /// Who came by another spelling was proven to be behind this process: when its connection is gone, that
+    /// A service that came by another spelling was proven to be behind this process: when its connection is gone, that
     /// spelling may lead elsewhere.
     fn send_strangers_home(&mut self) {
         if !self.has_strangers || self.connection.is_open() || self.connection.opened() == 0 {

@@ -89,7 +89,7 @@ impl HaproxyTasks {
         tokio::spawn(task.run());
     }
 
-    /// Ends a task that steers for nobody. False when somebody has joined meanwhile.
+    /// Ends a task that steers for no service. False when one has joined meanwhile.
     pub fn leave(&self, number: u64, inbox: &mpsc::UnboundedReceiver<Message>) -> bool {
         let mut registry = self.lock();
         let ends = inbox.is_empty();
@@ -163,7 +163,7 @@ impl HaproxyTasks {
     ) -> Result<(), Vec<Subscriber>> {
         let mut registry = self.lock();
         let Some(entry) = registry.tasks.get(&to) else { return Err(subscribers) };
-        // Nobody can join while the registry is locked.
+        // No service can join while the registry is locked.
         while let Ok(message) = inbox.try_recv() {
             if let Message::Join(more) = message {
                 subscribers.extend(more);

@@ -231,7 +231,7 @@ fn find<'a>(pool: &'a Pool, name: &str) -> Option<&'a Server> {
     pool.servers.iter().find(|server| server.name == name)
 }
 
-/// NGINX tells no state of a server: who is down shows by what fails.
+/// NGINX reports no state of a server: which is down shows by what fails.
 fn server_report(backend: BackendId, server: &Server) -> ServerReport {
     ServerReport {
         backend,

@@ -37,7 +37,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// NGINX's complaint is cut here.
 const MOST_SAID: usize = 400;
 
-/// Where the weights are written, and how NGINX is told.
+/// Where the weights are written, and how NGINX is made to read them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NginxReloadConfig {
     /// The file with the servers of the upstream, which `upstream NAME { include FILE; }` reads.

@@ -6,7 +6,7 @@
 //! server 10.0.0.12:8080 weight=100;
 //! ```
 //!
-//! NGINX takes no weight of 0: such a server is `down`, with a comment that says by whom. While NGINX has not read the file
+//! NGINX takes no weight of 0: such a server is `down`, with a comment by Plimsoll. While NGINX has not read the file
 //! as it stands, its first line says so.
 
 use std::fmt::Write as _;
@@ -207,7 +207,7 @@ mod tests {
             assert_eq!(with_weights(&parked, &of(0)), parked);
             assert_eq!(with_weights(&parked, &of(5)), file);
         }
-        // The same words by an administrator, who goes on: not ours.
+        // An administrator's comment that begins with the same words: not ours.
         let other = "server a:1 down; # weight 0 by plimsolls\n";
         assert!(servers(other).expect("read")[0].is_down);
     }

@@ -26,7 +26,7 @@ pub enum Question {
         vip: String,
         /// The plan's.
         epoch: u64,
-        /// Who asks, for people.
+        /// The client's name, for people.
         who: String,
         /// By the servers' names; those not named keep theirs.
         weights: BTreeMap<String, u16>,

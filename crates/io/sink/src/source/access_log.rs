@@ -38,7 +38,7 @@ pub struct AccessLog {
 }
 
 impl AccessLog {
-    /// Reads `access_log`: `{ listen: …, format: … }`. Nobody else of `taken` listens there.
+    /// Reads `access_log`: `{ listen: …, format: … }`. No other of `taken` listens there.
     pub(super) fn read(c: &Cursor<'_>, taken: &mut Once<String>) -> Option<Self> {
         let fields = c.fields(&["listen", "format", "lag"])?;
         let listen = fields.required("listen", "an IP address and a port", |c| {

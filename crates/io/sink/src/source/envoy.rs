@@ -1,6 +1,6 @@
 //! Lines of Envoy's access log: its default text format, and JSON with the usual keys.
 //!
-//! Both name one server for each request, the last that was tried: earlier attempts of a retried request are not told.
+//! Both name one server for each request, the last that was tried: earlier attempts of a retry are not logged.
 
 use std::time::Duration;
 

@@ -64,7 +64,7 @@ mod tests {
     fn what_was_in_flight_is_exact_for_requests_within_the_lag_and_nothing_ever_falls() {
         let ms = |n: u64| Nanos(n * 1_000_000);
         let mut flights = Flights::default();
-        // (began, ended): told when they end.
+        // (began, ended): reported when they end.
         let requests = [(0, 10), (5, 50), (20, 30), (40, 45), (60, 61)];
         let mut told: Vec<(u64, u64)> = requests.to_vec();
         told.sort_by_key(|(_, ended)| *ended);

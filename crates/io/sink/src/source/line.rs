@@ -40,7 +40,7 @@ pub struct Attempt<'a> {
     pub answered: Option<bool>,
 }
 
-/// Reads a line; each attempt in it is told. A request that no server got has none.
+/// Reads a line; each attempt in it is reported. A request that no server got has none.
 ///
 /// # Errors
 /// When it is not a line of this format: what is wrong with it.
@@ -76,7 +76,7 @@ fn haproxy<'a>(line: &'a str, mut each: impl FnMut(Attempt<'a>)) -> Result<(), &
         *slot = u64::try_from(value).ok();
         count += 1;
     }
-    // HAProxy's own answers: nobody else was asked.
+    // HAProxy's own answers: no server was asked.
     if server.starts_with('<') {
         return Ok(());
     }
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn every_attempt_of_an_nginx_line_is_told() {
+    fn every_attempt_of_an_nginx_line_is_reported() {
         let line = "<190>Nov 25 09:00:00 web nginx: plimsoll 10.0.0.1:80, [::1]:81 : 10.0.0.3:80;502, 200 : \
                     404;0.001, 0.250 : 0.003;-, 0.249 : 0.003";
         let found = all(LogFormat::Nginx, line).expect("read");
@@ -250,7 +250,7 @@ mod tests {
             ("plimsoll a:1;200;0.100;0.050;499", &[false]),
             // The first attempt had failed before.
             ("plimsoll a:1, b:1;502, -;0.1, 0.2;-, -;499", &[true, false]),
-            // Without the status, as the format was before: who gave up is not known.
+            // Without the status, as the format was before: which side gave up is not known.
             ("plimsoll a:1;-;0.100;-", &[true]),
             // Status of a client's own mistake, answered by the server.
             ("plimsoll a:1;400;0.100;0.100;400", &[false]),

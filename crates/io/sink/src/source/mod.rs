@@ -34,7 +34,7 @@ impl Source {
     /// What may stand in `source`, for messages.
     pub const FORMS: &str = "{ access_log: { listen: …, format: … } } or { prometheus: { url: …, rate: …, latency: … } }";
 
-    /// Reads `source`: `{ access_log: { … } }` or `{ prometheus: { … } }`. Nobody else of `taken` listens where it
+    /// Reads `source`: `{ access_log: { … } }` or `{ prometheus: { … } }`. No other of `taken` listens where it
     /// does.
     pub fn read(cursor: &Cursor<'_>, taken: &mut Once<String>) -> Option<Self> {
         let fields = cursor.fields(&["access_log", "prometheus"])?;

@@ -15,7 +15,7 @@ pub const RETRY: Duration = Duration::from_millis(500);
 /// A balancer that takes long to answer has so many times as long to itself, so that no more than a tenth of its time
 /// goes into being read, however many servers it has …
 const LEFT_ALONE: u32 = 9;
-/// … but no longer than this, or than it took: who is read less often is hardly steered any more.
+/// … but no longer than this, or than it took: a balancer read less often is hardly steered any more.
 const LEFT_ALONE_MOST: Duration = Duration::from_millis(500);
 /// A refusal that no reading shows is tried again after this.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn readings_nobody_takes_do_not_displace_what_became_of_a_plan() {
+    fn unread_readings_do_not_displace_the_outcome_of_a_plan() {
         let (mut handle, end) = SinkHandle::new();
         let loss = || Loss { reason: String::new(), retryable: true, absent: false };
         let lost = || SinkReport::Lost(loss());

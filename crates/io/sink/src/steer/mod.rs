@@ -116,7 +116,7 @@ pub trait SinkConfig: Sized {
     /// Reads it.
     fn read(cursor: &Cursor<'_>) -> Option<Self>;
 
-    /// What the balancer bears.
+    /// What the balancer can take.
     fn limits(&self) -> SinkLimits;
 
     /// Checks the names of servers, without a look at the balancer.

@@ -46,7 +46,7 @@ impl fmt::Display for Named {
     }
 }
 
-/// Starts it on the runtime of the caller; it ends when the handle is dropped. A member that has told nothing for `gone`
+/// Starts it on the runtime of the caller; it ends when the handle is dropped. A member that is silent for `gone`
 /// is gone.
 pub fn start(members: Vec<(Named, SinkHandle)>, gone: Duration) -> SinkHandle {
     let (handle, end) = SinkHandle::new();
@@ -93,7 +93,7 @@ struct Several {
     planned: BTreeMap<BackendId, u32>,
     /// The plan that is not answered yet.
     epoch: Option<u64>,
-    /// What was last told of balancers that cannot be steered.
+    /// What was last reported of balancers that cannot be steered.
     degraded: Option<Loss>,
 }
 
@@ -173,7 +173,7 @@ impl Several {
         }
     }
 
-    /// Who has been silent for long is gone.
+    /// A member that has been silent for long is gone.
     fn miss(&mut self) {
         let mut is_news = false;
         for member in self.members.iter_mut().filter(|m| m.lost.is_none()) {
@@ -259,7 +259,7 @@ impl Several {
         Some(Loss { reason, retryable, absent: lost().all(|loss| loss.absent) })
     }
 
-    /// Tells it: as the trouble of the whole only where nobody is left.
+    /// Reports it: as the trouble of the whole only where no member is left.
     fn tell_degraded(&mut self) {
         let degraded = self.degraded_by();
         let all_lost = self.members.iter().all(|m| !m.is_live());

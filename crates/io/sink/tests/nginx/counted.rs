@@ -71,7 +71,7 @@ fn internal_redirects_end_what_came_before_and_another_upstreams_answer_is_not_c
 }
 
 #[test]
-fn workers_forget_what_a_killed_one_had_in_flight_though_nobody_asks() {
+fn workers_forget_what_a_killed_one_had_in_flight_without_a_query() {
     let bed = bed(2, Duration::from_secs(1));
     let peek = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port");
     let more = format!(

@@ -159,7 +159,7 @@ async fn without_lua_weights_are_written_and_reloaded_and_nothing_is_left_half_d
     assert_eq!((bed.file(), workers(&bed)), (written.replace("weight=20", "weight=21"), before));
     next.apply(&plan(&[1_000, 20, 0])).await.expect("applied");
 
-    // A reload that NGINX refuses is told in its words, and the file is as it was.
+    // A reload that NGINX refuses is reported in its words, and the file is as it was.
     let main = bed.0.dir.join("nginx.conf");
     let good = std::fs::read_to_string(&main).expect("readable");
     std::fs::write(&main, good.replace("worker_processes 2;", "worker_processes two;"))

@@ -208,7 +208,7 @@ pub fn pool(bed: &Testbed, leastconn: bool) -> NginxPool {
     NginxPool { name: "shop".to_owned(), leastconn, servers: servers.collect() }
 }
 
-/// Number `i`, which nobody needs to reach.
+/// Number `i`, which need not be reachable.
 pub fn server(i: u16, weight: u32) -> NginxServer {
     NginxServer { name: format!("s{i}"), address: SocketAddr::from(([127, 0, 0, 1], i)), weight }
 }

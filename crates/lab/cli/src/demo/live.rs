@@ -24,7 +24,7 @@ const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█
 
 /// One lane at one moment.
 pub struct LaneFrame {
-    /// Who balances.
+    /// The balancer.
     pub kind: LaneKind,
     /// Clients that wait for their answer.
     pub in_flight: u64,

@@ -61,7 +61,7 @@ pub fn name(server: usize) -> String {
     format!("s{}", server + 1)
 }
 
-/// Who serves at first.
+/// The servers at first.
 pub fn at_first() -> [Place; SERVERS] {
     std::array::from_fn(|server| if server < AT_FIRST { Place::Up } else { Place::Away })
 }
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_told_in_words() {
+    fn a_change_is_described_in_words() {
         assert_eq!(Change::Drain(1).text(), "s2 drains");
     }
 }

@@ -78,7 +78,7 @@ impl Method {
         }
     }
 
-    /// How its balancer picks a server for a first packet.
+    /// How its balancer picks a server for a SYN.
     pub fn policy(self) -> Policy {
         match self {
             Method::Plimsoll => Policy::RoundRobin,

@@ -1,4 +1,4 @@
-//! Who steers a lane's packets: the real daemon, or a program that goes by hash alone, on the interfaces
+//! What steers a lane's packets: the real daemon, or a program that goes by hash alone, on the interfaces
 //! and by the tables of a balancer of this process.
 
 use std::fs::{self, File};

@@ -36,7 +36,7 @@ impl Place {
 /// What was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// Who balanced.
+    /// The balancer.
     pub peer: String,
     /// How many.
     pub balancers: u32,
@@ -74,7 +74,7 @@ impl Cell {
         100.0 * self.failed as f64 / self.requests.max(1) as f64
     }
 
-    /// A line for who waits.
+    /// A line of progress.
     pub fn line(&self) -> String {
         format!(
             "{}, {} balancers, load {}, round {}: mean {:.1} ms, p99 {:.1} ms, {:.2} % failed",

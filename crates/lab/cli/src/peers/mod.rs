@@ -27,7 +27,7 @@ use report::Report;
 /// Compare Plimsoll's proxy, HAProxy, Envoy and HAProxy under Plimsoll's weights on one emulated pool.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// Who balances.
+    /// The balancer.
     #[arg(
         long,
         value_enum,

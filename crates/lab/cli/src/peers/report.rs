@@ -26,7 +26,7 @@ pub struct Report {
 /// One make under one load, over all rounds.
 #[derive(Debug, Serialize)]
 pub struct Row {
-    /// Who.
+    /// The balancer.
     pub peer: String,
     /// How many.
     pub balancers: u32,

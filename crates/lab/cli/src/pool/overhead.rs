@@ -13,7 +13,7 @@ use plimsoll_lanes::{
     CpuClock, Distribution, Family, Finished, Interrupt, Lane, LaneError, LaneKind, Measured, Pool,
 };
 
-/// Cores for everybody.
+/// Cores for all processes.
 const CORES: u32 = 4096;
 /// Load that is left out of the numbers: connections are made in it.
 const WARM_UP: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! Who runs when.
+//! Which lane runs when.
 
 use std::time::{Duration, Instant};
 

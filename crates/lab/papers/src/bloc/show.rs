@@ -65,7 +65,7 @@ impl Ran {
         self.at(0.9) - self.at(0.1)
     }
 
-    /// The part of the requests that nobody served in time, percent.
+    /// The part of the requests that were not served in time, percent.
     pub fn lost(&self) -> f64 {
         let report = &self.seen.report;
         100.0 * (1.0 - report.requests as f64 / report.offered().max(1) as f64)

@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_knows_all_queues_is_never_off_and_who_knows_none_often() {
+    fn a_policy_that_knows_all_queues_is_never_off_and_a_random_one_is_often() {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
         let now = Nanos::ZERO;
         let mut mean = |make: fn(&Truth) -> Box<dyn Policy>| {

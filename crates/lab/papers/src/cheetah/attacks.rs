@@ -1,4 +1,4 @@
-//! The attacks of §6: first packets of millions of connections, and millions of guessed cookies. The
+//! The attacks of §6: SYNs of millions of connections, and millions of guessed cookies. The
 //! same code is held to its promises by the tests of `crates/io/l4`.
 
 use std::time::Duration;

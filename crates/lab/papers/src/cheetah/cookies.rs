@@ -1,4 +1,4 @@
-//! Connections that carry the product's cookie: a policy picks for the first packet, the timestamp that
+//! Connections that carry the product's cookie: a policy picks for the SYN, the timestamp that
 //! comes back decides for all others. Decoded for every connection whenever something changes, so that
 //! none is taken for unbroken without its cookie having said so.
 
@@ -36,7 +36,7 @@ impl ByCookie {
     }
 }
 
-/// Id 0 is nobody's.
+/// Id 0 is no server's.
 fn id(server: usize) -> ServerId {
     ServerId(server as u16 + 1)
 }

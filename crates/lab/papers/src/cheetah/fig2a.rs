@@ -46,7 +46,7 @@ enum Method {
     Hash(PolicyKind),
     /// Beamer's and Faild's table.
     Table,
-    /// A policy for the first packet, the cookie for all others.
+    /// A policy for the SYN, the cookie for all others.
     Cookie(PolicyKind),
 }
 

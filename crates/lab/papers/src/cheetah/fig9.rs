@@ -253,7 +253,7 @@ impl Rival {
         Ok(Rival { load, chain: Some(chain) })
     }
 
-    /// To be told before the lists change: until then a place's present server is its previous one.
+    /// To be called before the lists change: until then a place's present server is its previous one.
     fn follow(&mut self, service: &Service<Nginx>, servers: Range<usize>) -> Result<(), Failure> {
         if let Some(chain) = &mut self.chain {
             chain.follow(&candidates(service, servers));

@@ -88,7 +88,7 @@ impl Controller {
         Controller { cores, last: None, weights, changes: 0 }
     }
 
-    /// Who is in, by the CPU used since the last reading; nothing while it is too early.
+    /// Which servers are in, by the CPU used since the last reading; nothing while it is too early.
     fn step(&mut self, now: Instant, used: Vec<f64>) -> Option<Vec<bool>> {
         let Some((at, before)) = &self.last else {
             self.last = Some((now, used));

@@ -1,6 +1,6 @@
 //! Table 1 (§5) and what operators ask beyond it: each knob against the same HAProxy without it, in pairs.
 //!
-//! A pair runs one after the other with the same arrivals, in an order that alternates. What is told is the
+//! A pair runs one after the other with the same arrivals, in an order that alternates. What is reported is the
 //! median of the pairs' ratios, and how many of them are on its side: of ten, nine on one side have a chance of
 //! 2 % where there is no effect (sign test).
 
@@ -37,7 +37,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 const WORK: Duration = Duration::from_millis(2);
 /// Of which five servers of one core serve 2,500 a second.
 const RATE_RPS: f64 = 400.0;
-/// Of ten pairs, so many on one side are told as an effect.
+/// Of ten pairs, so many on one side are reported as an effect.
 const SIDE: f64 = 0.9;
 
 /// A knob, and what it is held against.
@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_effect_is_told_only_where_the_pairs_agree() {
+    fn an_effect_is_reported_only_where_the_pairs_agree() {
         let ran = |mean_ms| Ran { mean_ms, p99_ms: 1.0, errors: 0.0, cpu_us: 1.0 };
         let pairs = |means: &[f64]| means.iter().map(|m| (ran(10.0), ran(*m))).collect::<Vec<_>>();
         let effect = Effect::of(&pairs(&[12.0; 10]), |ran| ran.mean_ms);

@@ -147,7 +147,7 @@ pub struct Asks {
 
 /// A balancer under load.
 pub struct Lane {
-    /// Who balances.
+    /// The balancer.
     pub method: Method,
     clients: Vec<(Task, LoadHandle)>,
     daemon: Option<Daemon>,
@@ -277,7 +277,7 @@ impl Lane {
         self.clients.iter().for_each(|(_, clients)| clients.stop());
         let mut all = Vec::new();
         for (task, clients) in self.clients.drain(..) {
-            // Who opened the lane asks for what happened since then.
+            // The caller asks for what happened since it opened the lane.
             let begin = from.saturating_duration_since(clients.started());
             let stretch = begin..to.saturating_duration_since(clients.started());
             let report = clients.join().map_err(LaneError::from)?;
@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_of_nobody_is_read_back_as_nothing() {
+    fn results_without_requests_are_read_back_as_not_a_number() {
         let seen = Seen::of(&[], Duration::from_secs(1));
         let text = serde_json::to_string(&seen).unwrap();
         let read: Seen = serde_json::from_str(&text).unwrap();

@@ -1,4 +1,4 @@
-//! Who balances: the study's methods, and what it lacks.
+//! The balancers: the study's methods, and what it lacks.
 
 use plimsoll_lanes::{envoy, find_program, plimsoll, program_places};
 
@@ -44,7 +44,7 @@ impl Balancer {
 pub struct Method {
     /// Its name.
     pub name: &'static str,
-    /// Who balances.
+    /// The balancer.
     pub balancer: Balancer,
     /// With which weights.
     pub weights: Weights,

@@ -1,4 +1,4 @@
-//! `uri` under many namings of the pages (§8, §9): ten pages on five servers are hash luck.
+//! `uri` under many namings of the pages (§8, §9): ten pages on five servers are up to the hash's chance.
 //!
 //! Which server has a page is computed by the policy that picks what HAProxy picks (haproxy-picks); what
 //! clients wait is simulated: Poisson arrivals, exponential work, servers of c cores, first in first out.

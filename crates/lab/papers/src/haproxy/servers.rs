@@ -176,7 +176,7 @@ impl Bed {
     /// CPU time that each has used so far, seconds: of control groups where servers are real.
     ///
     /// # Errors
-    /// When nobody counts it.
+    /// When it is not counted.
     pub fn cpu_used(&self) -> Result<Vec<f64>, Failure> {
         let seconds = |all: Vec<Duration>| all.iter().map(Duration::as_secs_f64).collect();
         match &self.running {

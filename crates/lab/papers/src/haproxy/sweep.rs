@@ -42,7 +42,7 @@ pub fn rate_rps(pool: ServerPool, sizes: Sizes, core_rps: f64, tasks: f64) -> f6
 pub struct Point {
     /// The servers.
     pub pool: ServerPool,
-    /// Who balanced.
+    /// The balancer.
     pub method: Method,
     /// The paper's rate, tasks per 60 s.
     pub tasks: f64,
@@ -61,7 +61,7 @@ pub struct Point {
 pub struct Plan<'a> {
     /// The servers.
     pub sizes: Sizes,
-    /// Who balances.
+    /// The balancer.
     pub methods: &'a [Method],
     /// The paper's rates, tasks per 60 s.
     pub tasks: &'a [f64],
@@ -84,7 +84,7 @@ pub struct Measured {
 pub struct Turn {
     /// Before anything counts, where Plimsoll learns.
     pub learn: Duration,
-    /// The same where nobody does.
+    /// The same where none does.
     pub warm_up: Duration,
     /// What counts.
     pub measure: Duration,

@@ -67,7 +67,7 @@ struct Given {
     /// Standard error of that over explorations.
     errors: [f64; 4],
     /// What clients would wait on the true curves, milliseconds; the mean over explorations that
-    /// overload nobody.
+    /// overload no backend.
     mean_ms: f64,
     /// Explorations that overload a backend.
     overloads: f64,

@@ -1,7 +1,7 @@
 //! Figure 13 (§6.2): the same thirty backends with weights in proportion to cores, latency by type.
 //!
 //! The paper's four-core backends carry less than four times a one-core one, its eight-core ones (another
-//! series) more than their neighbours; how much is not told, nor how many clients there are. Its two cuts
+//! series) more than their neighbours; how much is not reported, nor how many clients there are. Its two cuts
 //! tell: round robin's and least connection's latencies are nearly the same on the four-core type, which
 //! they are only where clients wait for their answers and are about twice as many as the cores, so that all
 //! queues are long under either. Ours are two per core, 16 for each of the paper's eight client machines,
@@ -31,7 +31,7 @@ const SPEED_OF_FOUR: f64 = 0.95;
 const SPEED_OF_EIGHT: f64 = 1.15;
 /// Two per core.
 const CLIENTS: u32 = 128;
-/// All cores are busy: longer requests, so that the machine bears two lanes.
+/// All cores are busy: longer requests, so that the machine has capacity for two lanes.
 const SERVICE_US: f64 = 100_000.0;
 /// The place of the four-core type among the types.
 const FOUR: usize = 2;

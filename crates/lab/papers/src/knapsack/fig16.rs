@@ -65,7 +65,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
                 settling: seconds(1),
                 measured: seconds(2),
                 healing: seconds(0),
-                // So that equal weights overload nobody: nothing is learned in so short a time.
+                // So that equal weights overload no backend: nothing is learned in so short a time.
                 load: 0.4,
             },
             &WHATS[..1],

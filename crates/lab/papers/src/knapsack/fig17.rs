@@ -102,7 +102,7 @@ fn real(context: &Context, progress: std::ops::Range<f64>) -> Result<Vec<Seen>, 
         healing: seconds(0),
         load,
     };
-    // So short a time teaches nothing: at 0.4 equal weights overload nobody.
+    // So short a time teaches nothing: at 0.4 equal weights overload no backend.
     let length = context.pick(length(3, 1, 1, 2, 0.4), length(60, 20, 30, 25, LOAD));
     emulated::run(context, &[WHAT], length, progress)
 }

@@ -14,7 +14,7 @@ struct Args {
     /// Where to listen.
     #[arg(long, value_name = "ADDRESS")]
     listen: SocketAddr,
-    /// Who does the work.
+    /// What does the work.
     #[arg(long, value_enum, default_value_t)]
     model: Model,
     /// How many threads work, in the thread model.

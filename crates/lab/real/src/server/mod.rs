@@ -18,7 +18,7 @@ use clap::ValueEnum;
 
 pub use mode::{Behaviour, Mode};
 
-/// Who does the work.
+/// What does the work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Model {
     /// Several threads, which share the CPU among the requests under way.
@@ -43,7 +43,7 @@ impl Model {
 pub struct Settings {
     /// Where it listens.
     pub listen: SocketAddr,
-    /// Who does the work.
+    /// What does the work.
     pub model: Model,
     /// How many of them, in the thread model.
     pub threads: usize,

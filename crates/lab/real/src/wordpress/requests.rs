@@ -71,7 +71,7 @@ pub fn costs(instances: &Instances, times: u32) -> Result<Vec<Cost>, WordPressEr
     Ok(all)
 }
 
-/// Lets every instance serve each kind once, so that the first who measures finds caches as all later ones do.
+/// Lets every instance serve each kind once, so that the first measurement finds caches as all later ones do.
 ///
 /// # Errors
 /// When a request is not answered as it should.

@@ -74,7 +74,7 @@ pub struct ArenaReport {
     pub retries: u64,
     /// Requests without a further try because the budget was used up.
     pub over_budget: u64,
-    /// Requests sent again by clients to whom they were refused ([`Arena::comes_again`](super::Arena)).
+    /// Refused requests that clients sent again ([`Arena::comes_again`](super::Arena)).
     pub came_again: u64,
     /// Probes sent.
     pub probes: u64,

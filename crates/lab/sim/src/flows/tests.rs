@@ -81,7 +81,7 @@ fn the_web_servers_connections_last_26_seconds_in_the_mean() {
 }
 
 #[test]
-fn who_leaves_a_ring_breaks_its_own_and_chaining_saves_them() {
+fn a_server_that_leaves_a_ring_breaks_its_own_connections_and_chaining_saves_them() {
     let weights = [16; 10];
     let one = [at(20.0, Update::Leaves(3))];
     let ring = broken(by_key(PolicyKind::HashRing, &weights), &weights, &one);

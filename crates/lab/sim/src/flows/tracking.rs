@@ -1,4 +1,4 @@
-//! Which connections an update breaks. A connection is held by the server of its first packet, whatever
+//! Which connections an update breaks. A connection is held by the server of its SYN, whatever
 //! becomes of the pool. It breaks when its packets would reach another one: by server identity, and
 //! once for all, for a server that gets a packet of an unknown connection resets it.
 //!

@@ -340,7 +340,7 @@ impl Knapsack {
             share: s.share,
             weight,
         });
-        // Those whom the balancer or an administrator holds back are left alone.
+        // Backends that the balancer or an administrator holds back are left alone.
         let held_back =
             |e: &PlanEntry| self.servers.iter().any(|s| s.id == e.backend && !s.in_service);
         let mut entries: Vec<PlanEntry> = entries.filter(|e| !held_back(e)).collect();

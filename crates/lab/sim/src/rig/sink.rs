@@ -155,7 +155,7 @@ impl<P: PoolModel> Rig<P> {
             return Some(Some(failed("a server is not among those that are steered", false)));
         }
         let changes = self.changes(plan);
-        if !changes.is_empty() && self.leaves_nobody(&changes) {
+        if !changes.is_empty() && self.leaves_no_weight(&changes) {
             return Some(Some(failed("it would leave every server at weight 0", false)));
         }
         let half = &changes[..changes.len().div_ceil(2).min(changes.len().saturating_sub(1))];
@@ -216,7 +216,7 @@ impl<P: PoolModel> Rig<P> {
         changes
     }
 
-    fn leaves_nobody(&self, changes: &[(usize, u32)]) -> bool {
+    fn leaves_no_weight(&self, changes: &[(usize, u32)]) -> bool {
         (0..self.pool_model.len()).all(|i| {
             let change = changes.iter().find(|(j, _)| *j == i);
             change.map_or(self.pool_model.weight(i), |(_, weight)| *weight) == 0

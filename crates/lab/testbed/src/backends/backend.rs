@@ -1,4 +1,4 @@
-//! One backend: what it is now, who is in it, and what it answers. No sockets.
+//! One backend: what it is now, its requests, and what it answers. No sockets.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

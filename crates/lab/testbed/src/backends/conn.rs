@@ -20,7 +20,7 @@ const HUGE_BYTES: u64 = 4 << 30;
 /// The longest body kept for the admin API.
 const MOST_BODY: usize = 64 * 1024;
 
-/// Who listens at the other end of the listener that accepted the connection.
+/// What listens at the other end of the listener that accepted the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Backend(usize),

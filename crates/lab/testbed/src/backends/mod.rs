@@ -221,7 +221,7 @@ impl Testbed {
     }
 
     fn stop(&mut self) -> io::Result<()> {
-        // A thread that has ended already cannot be told; joining says how it ended.
+        // A thread that has ended already cannot be signalled; joining says how it ended.
         let _ = self.send(Command::Stop);
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(result)) => result,

@@ -92,7 +92,7 @@ pub struct LoadReport {
     pub error_kinds: BTreeMap<ErrorKind, u64>,
     /// The first error, in words.
     pub first_error: Option<String>,
-    /// By the name in the header; errors without an answer belong to nobody.
+    /// By the name in the header; errors without an answer belong to none.
     pub by_backend: BTreeMap<String, Summary>,
     /// How late arrivals were begun, microseconds: the generator's own share of the latencies.
     pub start_lateness_p50_us: u64,

@@ -1,6 +1,6 @@
 //! Networks on one machine, for what is at layer 4: namespaces that clean up after themselves
 //! ([`Namespaces`]), a service of clients, balancer and servers in them ([`Site`]), real servers that say
-//! who they are ([`Nginx`]), and clients that notice when somebody else answers ([`clients`]).
+//! their names ([`Nginx`]), and clients that notice when another server answers ([`clients`]).
 //!
 //! All namespaces share the machine's clocks: a connection that survives may still have been misrouted.
 //! Only the name of the server in the answer tells.

@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn they_end_with_their_owner_even_if_nobody_drops_them() {
+    fn namespaces_end_with_their_owner_even_if_never_dropped() {
         if !root() {
             return;
         }

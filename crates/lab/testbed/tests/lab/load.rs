@@ -65,7 +65,7 @@ fn splits_by_backend_and_counts_errors_by_kind() {
 }
 
 #[test]
-fn nobody_there_is_said_so() {
+fn refused_connections_are_reported() {
     let bed = one(ms(1), |s| s.mode = Mode::Refuse);
     for arrivals in
         [Arrivals::Open { pattern: Pattern::Poisson, rate_rps: 200.0 }, Arrivals::Closed]

@@ -2,7 +2,7 @@
 //! allowance. It neither ratchets down nor lets the queue grow.
 //!
 //! `limit = cores + allowance` on a request's last try, less before ([`escalation`]), the cores from latency
-//! ([`Knee`]), from who overtakes whom ([`Overtaking`]) and, where requests are refused, from trials of two limits
+//! ([`Knee`]), from how requests overtake ([`Overtaking`]) and, where requests are refused, from trials of two limits
 //! ([`Trials`]), the allowance from what refusing costs ([`Allowance`](super::allowance)). Latency as such is not held against a goal or a best value seen
 //! once, as gradient methods do (Netflix' concurrency-limits, Envoy's adaptive concurrency): an
 //! application that slows down has as many cores as before, so the limit stays, and what is refused is
@@ -39,7 +39,7 @@ const AS_GOOD: f64 = 1.0;
 const BY_PLACE: f64 = 1.5;
 /// What is known is reviewed after so many completions, or as many as may be in flight if that is more.
 pub const REVIEW: u32 = 64;
-/// Numbers of cores that differ by this factor are to be told apart, and those that do by its square
+/// Numbers of cores that differ by this factor are to be distinguished, and those that do by its square
 /// at once.
 const APART: f64 = 2.0;
 /// Reviews between trials that are to tell numbers apart.

@@ -1,5 +1,5 @@
 //! Numbers of cores that are considered: 1, 2, 3, then four per octave up to 65,536. Finer steps than a
-//! fifth are told apart by no estimate of a minute, and what is between is the allowance's to mend.
+//! fifth are distinguished by no estimate of a minute, and what is between is the allowance's to mend.
 
 /// How many there are.
 pub(crate) const CANDIDATES: usize = 60;

@@ -1,4 +1,4 @@
-//! Who overtakes whom: with `c` cores and a queue that is first in first out, a request that is done has at most
+//! How requests overtake: with `c` cores and a queue that is first in first out, a request that is done has at most
 //! `c − 1` earlier ones beside it, for all others wait behind these.
 //!
 //! A request's *place* is 1 + the number of those in flight that were admitted before it. When one of `n` is done,
@@ -28,7 +28,7 @@ const LATELY: u64 = 1_000;
 /// Completions after which their counts are multiplied by [`KEPT`]: about the last 1,300 count.
 const BLOCK: u64 = 64;
 const KEPT: f64 = 0.95;
-/// What one completion is worth of an independent one: who is long is passed by many.
+/// What one completion is worth of an independent one: a long request is passed by many.
 const WORTH: f64 = 0.5;
 /// Most that is said against a candidate.
 const MOST: f64 = 12.0;
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_out_of_the_window_has_no_place_and_stands_in_nobodys_way_there() {
+    fn a_request_out_of_the_window_has_no_place_and_affects_no_other() {
         let mut overtaking = Overtaking::new();
         let lost = overtaking.enter();
         let next = overtaking.enter();

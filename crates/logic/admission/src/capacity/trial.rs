@@ -6,7 +6,7 @@
 //! `B(c) = W · min(mean n, c)` a candidate's misfit is
 //! `(D₁·B₂ − D₂·B₁)² / ((D₁ + D₂)·B₁·B₂)`, as if completions were Poisson, over their noise. It is
 //! Little's law for busy cores, so it holds whether requests queue or share the processor, for any
-//! spread of service times, and as it is the limit that moves n and not luck, there is no telling
+//! spread of service times, and as it is the limit that moves n and not noise, there is no telling
 //! apart cause and effect. What it takes: nothing where `low` keeps the cores busy,
 //! else a few requests; and a queue up to `high`.
 //!
@@ -23,7 +23,7 @@ pub const LEAST_COMPLETIONS: u32 = 48;
 const STAYS: u32 = 2;
 /// Part of the misfits that a further trial leaves.
 const KEPT: f64 = 0.9;
-/// Most that one trial says against a candidate: too little to rule it out, for luck may have been with one
+/// Most that one trial says against a candidate: too little to rule it out, for chance may have favoured one
 /// side, as it is where few requests take most of the time.
 const MOST_PER_TRIAL: f64 = 3.0;
 /// Least variance of completions over Poisson's: that of services whose standard deviation is 1.4 means. It

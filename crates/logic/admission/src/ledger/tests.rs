@@ -132,7 +132,7 @@ fn weights_changed_mid_stream_keep_chips_and_stamps() {
     ledger.on_rejection(1, now);
     ledger.set_weights([0, 0].into_iter());
     assert_eq!(pick(&mut ledger, now), None);
-    // What ends meanwhile is still told.
+    // What ends meanwhile is still reported.
     ledger.on_dispatch(0, now);
     ledger.on_rejection(1, now + 500 * MS);
     ledger.set_weights([1, 1, 1].into_iter());
@@ -147,7 +147,7 @@ fn under(rng: &mut Xoshiro256PlusPlus, n: u64) -> u64 {
     rng.next_u64() % n
 }
 
-/// The ledger as the paper writes it, without any structure.
+/// The chips as the paper keeps them, without any structure.
 struct Plain {
     rows: Vec<(u32, u32, Nanos)>,
 }

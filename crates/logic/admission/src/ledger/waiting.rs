@@ -1,5 +1,5 @@
-//! Backends that are not eligible, by when they will be: a binary heap that knows where everybody stands, so
-//! that who earns a chip leaves from the middle. O(log n), no allocation but in [`Waiting::grow`].
+//! Backends that are not eligible, by when they will be: a binary heap that knows where each stands, so
+//! that a backend that earns a chip leaves from the middle. O(log n), no allocation but in [`Waiting::grow`].
 
 use plimsoll_model::Nanos;
 
@@ -24,12 +24,12 @@ impl Waiting {
         self.places[backend] != NOWHERE
     }
 
-    /// Who is ready first.
+    /// The backend that is ready first.
     pub(super) fn first(&self) -> Option<usize> {
         self.heap.first().map(|&(_, backend)| backend as usize)
     }
 
-    /// Who of those allowed is ready first: the first, or O(n).
+    /// Which of those allowed is ready first: the first, or O(n).
     pub(super) fn earliest(&self, allowed: &impl Fn(usize) -> bool) -> Option<usize> {
         let found = self.first().filter(|&backend| allowed(backend));
         found.or_else(|| {
@@ -58,7 +58,7 @@ impl Waiting {
         }
     }
 
-    /// Lifts who stands here to the right place, which is returned.
+    /// Lifts the backend here to the right place, which is returned.
     fn up(&mut self, mut place: usize) -> usize {
         while place > 0 && self.heap[place] < self.heap[(place - 1) / 2] {
             self.swap(place, (place - 1) / 2);

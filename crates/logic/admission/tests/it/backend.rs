@@ -32,7 +32,7 @@ pub struct Backend {
     pub service: Service,
     /// How often what is refused here is tried elsewhere.
     pub tries_left: u32,
-    /// How soon clients want their answer; the ingress is not told.
+    /// How soon clients want their answer; the ingress does not know.
     pub wanted_within: Option<Duration>,
     now: f64,
     jobs: Vec<Job>,

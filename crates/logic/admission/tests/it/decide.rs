@@ -127,7 +127,7 @@ fn what_cannot_be_in_time_is_refused_at_once() {
 /// Every 10 ms a request that waits for 100 ms finds the application idle. It takes 20 ms, then ten times the
 /// deadline, then 20 ms again.
 #[test]
-fn who_was_too_slow_for_every_deadline_serves_again_when_it_is_well() {
+fn an_application_too_slow_for_every_deadline_serves_again_when_it_recovers() {
     let mut admission = admission(CapacityOptions::Static(1));
     let mut now = Nanos::ZERO;
     serve(&mut admission, &mut now, 20 * MS, Ended::Answered);
@@ -155,7 +155,7 @@ fn who_was_too_slow_for_every_deadline_serves_again_when_it_is_well() {
     assert_eq!(served, 100, "all are served: one in 30 ms");
 }
 
-/// A request that stays for ever, or is never told to have ended, locks nobody out either.
+/// A request that stays for ever, or is never reported to have ended, locks no other out either.
 #[test]
 fn a_trial_does_not_wait_for_an_idle_backend() {
     let mut admission = admission(CapacityOptions::Static(9));

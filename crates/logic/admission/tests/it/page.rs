@@ -51,7 +51,7 @@ fn defaults(options: &impl serde::Serialize) -> BTreeMap<String, Value> {
 }
 
 #[test]
-fn every_option_is_told_with_its_default_and_no_other_is() {
+fn the_page_lists_every_option_with_its_default_and_no_other() {
     assert_eq!(told("option of `adaptive`"), defaults(&AdaptiveOptions::default()));
     assert_eq!(told("option of `bloc`"), defaults(&LedgerOptions::default()));
     assert_eq!(told("option of retries"), defaults(&RetryOptions::default()));
@@ -65,7 +65,7 @@ fn every_option_is_told_with_its_default_and_no_other_is() {
 }
 
 #[test]
-fn every_way_to_find_the_capacity_is_told() {
+fn the_page_lists_every_way_to_find_the_capacity() {
     let error = serde_json::from_value::<AdmissionOptions>(json!({ "capacity": "no such" }));
     let error = error.expect_err("it is refused").to_string();
     let (_, expected) = error.split_once("expected").expect("it is told what is expected");

@@ -350,7 +350,7 @@ mod tests {
         let w = take(2, told(2, 50, 0)).expect("a window");
         assert_eq!((w.is_timed, w.latency_us(), w.rate_rps()), (false, None, 50.0));
         assert!((w.request_seconds() - 1.0).abs() < 1e-9, "as long as before, as far as is known");
-        // A window of which a part was told is known by that part.
+        // A window of which a part was reported is known by that part.
         let w = take(3, told(3, 60, 0)).expect("a window");
         assert_eq!((w.is_timed, w.latency_us(), w.request_seconds()), (true, Some(2e4), 1.0));
     }

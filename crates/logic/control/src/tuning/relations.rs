@@ -56,7 +56,7 @@ const _: () = {
     assert!(knowledge::OPTIMISM > knowledge::GROWN && knowledge::GROWN > 1.0);
 };
 
-/// Who serves.
+/// The backends.
 const _: () = {
     // Looked into before it is set aside, set aside before it is failed.
     assert!(shorter(asking::LOOKED_INTO, life::LEAST_ASIDE) && part(asking::LOOKED_INTO_AT_COST));

@@ -3,7 +3,7 @@
 //!
 //! Each request is picked for, started, and ended when two more per backend have been sent; each seventh
 //! is refused under the sight that learns from refusals. *All full*: each backend has as many as it may, and
-//! nobody is picked. *All failing*: all requests have failed for a while. In one pass each pick is timed by
+//! no backend is picked. *All failing*: all requests have failed for a while. In one pass each pick is timed by
 //! itself, less what reading the clock takes; in another all of it at once, probes and their answers
 //! included. Keys are made of 64 requests in turn, whose headers are found at once: what finding them takes
 //! is their holder's. The least of several runs counts: the machine only ever adds.

@@ -11,7 +11,7 @@
 //!
 //! Source: Envoy's outlier detection and its defaults; every detected outlier is ejected (Envoy's
 //! `enforcing_*` at 100 %). **A refusal** by a backend's admission **counts neither as a failure nor as a
-//! success**: it says busy, and who is ejected for being busy sends its load to those who are next. A
+//! success**: it says busy, and a backend ejected for being busy sends its load to those that are next. A
 //! request that its client gave up is a failure if that was ten mean latencies of the pool's successes or more
 //! after its start, as of a backend that hangs, and otherwise counts for nothing. (Envoy never sees these, but it
 //! counts its own timeouts.)
@@ -79,7 +79,7 @@ struct Host {
     until: Nanos,
 }
 
-/// Who is out.
+/// The backends that are out.
 #[derive(Clone, Debug)]
 pub(super) struct Ejection {
     settings: EjectionSettings,
@@ -140,7 +140,7 @@ impl Ejection {
         }
     }
 
-    /// Ends what is over, and compares when an interval is; true when who is out may have changed.
+    /// Ends what is over, and compares when an interval is; true when the ejected may have changed.
     pub(super) fn tick(&mut self, now: Nanos, mut returned: impl FnMut(usize)) -> bool {
         let mut changed = false;
         if now >= self.next_return {
@@ -205,7 +205,7 @@ impl Ejection {
         let in_use = self.in_use.iter().filter(|used| **used).count();
         let by_share = in_use * self.settings.max_percent as usize / 100;
         let most = by_share.max(1).min(in_use.saturating_sub(1));
-        // Who was ejected and then removed takes no other's place.
+        // A backend ejected and then removed takes no other's place.
         let is_used = |i: &usize| self.in_use.get(*i).is_some_and(|used| *used);
         let out = self.ejected.iter().filter(is_used).count();
         if out >= most {
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_removed_takes_no_place_among_the_ejected() {
+    fn a_removed_backend_does_not_count_among_the_ejected() {
         let mut ejection = Ejection::new(EjectionSettings::default(), &[1; 4]);
         fail(&mut ejection, 0, 5, at(1));
         fail(&mut ejection, 1, 5, at(1));

@@ -1,7 +1,7 @@
-//! The per-backend limit: who has so many requests in flight takes no more until one ends. Backends of a list
+//! The per-backend limit: a backend with so many requests in flight takes no more until one ends. Backends of a list
 //! have each their own, all others the same one. Exact, for it
 //! counts what this balancer has sent; a failure does not stay in flight here, or a bad minute would make
-//! the pool look full. Source: HAProxy's `maxconn` of a server, without its queue: who queues, if anybody,
+//! the pool look full. Source: HAProxy's `maxconn` of a server, without its queue: what queues, if anything,
 //! is the caller, that gets no backend.
 
 use crate::state::Closed;

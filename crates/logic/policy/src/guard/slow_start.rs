@@ -3,15 +3,15 @@
 //! `w(t) = w · max(least, t / window)`,
 //!
 //! so that cold caches and empty connection pools are not met by a full share. Source: HAProxy's
-//! `slowstart` (`src/server.c`, linear, in steps), Envoy's slow start mode (`min_weight_percent`). Who comes
-//! where nobody had weight, with the first list or later, does not ramp: there is no one else.
+//! `slowstart` (`src/server.c`, linear, in steps), Envoy's slow start mode (`min_weight_percent`). One that comes
+//! where none had weight, with the first list or later, does not ramp: there is no other.
 //!
 //! Policies that compare load get the scaled weight, in [`STEPS`] steps; for them an idle newcomer would
 //! otherwise be the best at every pick. Policies whose picks are fixed turns or places of keys keep their
 //! tables: a pick of a backend at part `p` of its ramp stands with probability
 //! `p / q`, `q` being the greatest part of those open, by the key where there is one, so that keys come to the
 //! newcomer one by one and stay. Policies whose draw is uniform do the same, for a weight does not reach it. What is
-//! turned away is picked for again without the newcomer; where that would not fall to who had the key before, as in
+//! turned away is picked for again without the newcomer; where that is not the one that had the key before, as in
 //! Maglev's table, by a second table of those that are settled.
 
 use std::time::Duration;
@@ -55,7 +55,7 @@ enum Ramp {
     Pending,
 }
 
-/// Who is on its ramp.
+/// The backends on their ramp.
 #[derive(Clone, Debug)]
 pub(super) struct SlowStart {
     window: Duration,
@@ -138,7 +138,7 @@ impl SlowStart {
         let mut furthest: Option<Ramp> = None;
         for ramp in backends.map(|i| self.ramp(i)) {
             furthest = Some(furthest.map_or(ramp, |other| other.min(ramp)));
-            // Mostly the very first: nobody is further.
+            // Mostly the very first: none is further.
             if ramp == Ramp::Over {
                 break;
             }
@@ -161,14 +161,14 @@ impl SlowStart {
         }
     }
 
-    /// Writes the weights without those of who is on a ramp.
+    /// Writes the weights without those of backends on a ramp.
     pub(super) fn settled(&self, weights: &[u32], settled: &mut Vec<u32>) {
         let is_over = |i: usize| self.ramp(i) == Ramp::Over;
         settled.clear();
         settled.extend(weights.iter().enumerate().map(|(i, &w)| if is_over(i) { w } else { 0 }));
     }
 
-    /// Writes the weights of this moment: as they are when nobody is on a ramp, else in finer units.
+    /// Writes the weights of this moment: as they are when no backend is on a ramp, else in finer units.
     pub(super) fn scale(&self, weights: &[u32], now: Nanos, scaled: &mut Vec<u32>) {
         let greatest = weights.iter().copied().max().unwrap_or(0);
         let finer = if self.active > 0 && greatest <= u32::MAX / FINER { FINER } else { 1 };
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_joins_ramps_and_who_was_there_does_not() {
+    fn a_new_backend_ramps_up_and_an_old_one_does_not() {
         let settings = SlowStartSettings { window_ms: 1_000, least_percent: 20 };
         let mut slow = SlowStart::new(settings, 2);
         let at = |ms: u64| Nanos(ms * 1_000_000);

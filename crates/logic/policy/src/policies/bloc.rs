@@ -1,7 +1,7 @@
 //! BLOC's balancer: of two different backends drawn from those that have a chip, or have been left alone
 //! for `reset_interval_ms`, the one with fewer requests of this balancer in flight, per weight. The ledger
-//! of chips and what happens when nobody is eligible are `plimsoll_admission`'s [`ChipLedger`]. O(1), but
-//! O(n) when nobody is eligible.
+//! of chips and what happens when no backend is eligible are `plimsoll_admission`'s [`ChipLedger`]. O(1), but
+//! O(n) when none is eligible.
 //!
 //! Source: Bhattacharya, Gao, Wood, "Dynamically Balancing Load with Overload Control for Microservices"
 //! (TAAS 2024), algorithm 3. A success without a chip, from a backend without BLOC's admission, counts
@@ -90,7 +90,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn who_refuses_is_left_alone_for_the_interval() {
+    fn a_backend_that_refuses_is_left_alone_for_the_interval() {
         let mut bloc = Bloc::new(&[1, 1, 1], &Settings::default()).unwrap();
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
         let mut now = Nanos::ZERO;
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_without_time_costs_nobody_its_chips() {
+    fn a_request_without_time_left_costs_a_backend_no_chips() {
         let mut bloc = Bloc::new(&[1, 1], &Settings::default()).unwrap();
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
         let (mut now, mut asked) = (Nanos::ZERO, [0; 2]);

@@ -22,7 +22,7 @@ pub struct CpuRandom {
     max_age: Duration,
     busy: Closed,
     told: Vec<Nanos>,
-    /// Before this, nobody's news is too old.
+    /// Before this, no backend's report is too old.
     next_expiry: Nanos,
 }
 
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_busy_gets_nothing_until_the_news_is_old() {
+    fn a_busy_backend_gets_nothing_until_its_report_is_old() {
         let mut policy = CpuRandom::new(&[1, 1, 2], &Settings::default());
         let tell = |policy: &mut CpuRandom, backend, cpu, ms: u64| {
             let load = ServerLoad { cpu: Some(cpu), ..ServerLoad::default() };

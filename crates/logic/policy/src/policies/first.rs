@@ -1,5 +1,5 @@
 //! The first backend, in order of index, that is not full: its limit is `max_in_flight`, and without one
-//! the first gets everything. O(1) while the first is open, O(n) at most. Weights only say who is in.
+//! the first gets everything. O(1) while the first is open, O(n) at most. Weights only say which backends are in.
 //!
 //! Source: HAProxy's `first` (`src/lb_fas.c`): as few servers as the load needs, so that the rest can
 //! sleep. A server that fails fast is never full, and in HAProxy gets everything. Here a backend with
@@ -94,7 +94,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn who_hangs_is_passed_over_and_tried_again() {
+    fn a_backend_that_hangs_is_passed_over_and_tried_again() {
         let mut first = First::new(&[1, 1], &Settings::default());
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
         let mut now = Nanos::from_secs_f64(1.0);

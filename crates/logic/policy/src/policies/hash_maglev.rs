@@ -1,5 +1,5 @@
 //! Maglev: the request's key modulo a table of [`ENTRIES`] entries, which backends fill in turn, each in
-//! an order of its own. O(1); who is not allowed, or has its bound in flight, leaves the key to the next
+//! an order of its own. O(1); a backend that is not allowed, or has its bound in flight, leaves the key to the next
 //! entry, which is anybody's, at most O(n log) (`state/round.rs`). Requests without a key go round the table.
 //!
 //! Source: Eisenbud and others, "Maglev: A Fast and Reliable Software Network Load Balancer" (NSDI 2016),
@@ -62,7 +62,7 @@ impl Free {
 
 /// Maglev's table.
 pub struct HashMaglev {
-    /// Empty when nobody has weight.
+    /// Empty when no backend has weight.
     table: Round,
     orders: Vec<Order>,
     bound: Bound,
@@ -141,7 +141,7 @@ mod tests {
     use rand_xoshiro::Xoshiro256PlusPlus;
 
     #[test]
-    fn who_has_its_bound_gets_nothing_without_a_key_either() {
+    fn a_backend_at_its_bound_gets_no_requests_without_a_key_either() {
         let settings = Settings { hash_balance_factor: Some(110), ..Settings::default() };
         let mut policy = HashMaglev::new(&[100; 4], &settings);
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);

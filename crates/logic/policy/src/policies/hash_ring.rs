@@ -1,6 +1,6 @@
 //! The nearest point on a ring to the request's key; each backend has [`NODES_PER_WEIGHT`] points per
-//! unit of weight, up to [`MAX_NODES_EACH`]: beyond, all are scaled down alike. Points of who is not allowed are as
-//! if they were not there, and who has its bound in flight leaves the key to the next point. Requests without a
+//! unit of weight, up to [`MAX_NODES_EACH`]: beyond, all are scaled down alike. Points of a backend not allowed are as
+//! if they were not there, and one that has its bound in flight leaves the key to the next point. Requests without a
 //! key go round the ring. O(log points), and at most O(n log points) where most are avoided, closed or at their
 //! bound (`state/round.rs`). When weights change, only points that come or go are hashed and sorted; the rest
 //! is one pass over the ring.
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_keys_of_who_leaves_move() {
+    fn only_the_keys_of_a_backend_that_leaves_move() {
         let mut ring = HashRing::new(&[16; 10], &Settings::default());
         let before = places(&mut ring, 20_000);
         let mut weights = [16; 10];

@@ -197,7 +197,7 @@ mod tests {
         let now = Nanos::from_secs_f64(600.0);
         policy.on_finish(0, &success(10), now);
         policy.set_weights(&[1, 1, 1]);
-        // Nobody knows 1 and 2: each costs 10 ms, as 0 does, and gets its part.
+        // 1 and 2 are unknown: each costs 10 ms, as 0 does, and gets its part.
         let mut count = [0u32; 3];
         for _ in 0..30 {
             let i = policy.pick(&Request::default(), now, &mut rng).unwrap();

@@ -1,5 +1,5 @@
 //! Prequal: of a pool of recent probe answers, the *cold* backend of the least latency; when all are
-//! *hot*, the one with the fewest requests in flight (RIF). Hot is who reports more RIF than the
+//! *hot*, the one with the fewest requests in flight (RIF). Hot is one that reports more RIF than the
 //! `hot_percentile`-th percentile of recent answers. Fewer than two answers: a draw by weight. O(pool), which
 //! does not grow with n.
 //!
@@ -46,7 +46,7 @@ pub struct PrequalSettings {
     pub removals_per_100: u32,
     /// Most answers kept, 2…64. Paper: 16.
     pub pool: u32,
-    /// Who reports more RIF than this percentile is hot, 0…100. Paper: 84 (2^-0.25).
+    /// A backend that reports more RIF than this percentile is hot, 0…100. Paper: 84 (2^-0.25).
     pub hot_percentile: u32,
 }
 

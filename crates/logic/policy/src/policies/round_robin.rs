@@ -31,7 +31,7 @@ impl RoundRobin {
         policy
     }
 
-    /// Everyone gains, the first of the richest pays; who has no weight is infinitely poor.
+    /// Everyone gains, the first of the richest pays; a backend without weight is infinitely poor.
     fn pick_of_all(&mut self) -> Option<usize> {
         if self.total == 0.0 {
             return None;
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_changed_within_a_cycle_starve_nobody() {
+    fn weights_changed_within_a_cycle_starve_no_backend() {
         let mut rr = RoundRobin::new(&[5, 100, 100]);
         let mut light = 0;
         for round in 0..2_000 {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn who_returns_has_no_debt_and_no_claim() {
+    fn a_backend_that_returns_has_no_debt_and_no_claim() {
         let mut rr = RoundRobin::new(&[1, 1, 1]);
         turns(&mut rr, 1);
         rr.set_weights(&[0, 1, 1]);

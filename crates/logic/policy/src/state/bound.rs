@@ -4,7 +4,7 @@
 //! Source: Mirrokni, Thorup, Zadimoghaddam, "Consistent Hashing with Bounded Loads" (2016); HAProxy's
 //! `hash-balance-factor` (`chash_server_is_eligible`, `src/lb_chash.c`), whose integers these are: of
 //! `⌈(in flight + 1)·factor/100⌉` slots each backend has its part by weight, at least one. Failures and
-//! refusals stay in flight for their penalty (see `failure.rs`), at their backend and in the sum, so who ends
+//! refusals stay in flight for their penalty (see `failure.rs`), at their backend and in the sum, so one that ends
 //! requests fast with them does not draw the overflow of others, and where all fail, all have the slots for that.
 
 use plimsoll_model::Nanos;
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_its_bound_is_passed_over_until_all_have() {
+    fn a_backend_at_its_bound_is_passed_over_until_all_are() {
         let mut round = Round::default();
         round.set(2, |entries| entries.extend([0, 1]));
         let mut bound = Bound::new(&[1, 1], Some(125));
@@ -146,7 +146,7 @@ mod tests {
 
     /// What a pool that fails holds is part of the average, so that it is not a pool full of requests.
     #[test]
-    fn where_all_fail_alike_nobody_has_its_bound() {
+    fn when_all_fail_alike_no_backend_is_at_its_bound() {
         let mut round = Round::default();
         round.set(4, |entries| entries.extend(0..4));
         let mut bound = Bound::new(&[1; 4], Some(125));

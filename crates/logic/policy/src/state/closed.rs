@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_closed_is_told() {
+    fn closed_backends_are_listed() {
         let mut closed = Closed::default();
         closed.grow(70);
         for backend in [3, 69, 3] {

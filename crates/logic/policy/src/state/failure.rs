@@ -12,14 +12,14 @@
 //! it ends by itself when they do. A backend that fails always gets a tenth of its part or less, which
 //! is what finds out that it is well again.
 //!
-//! A refusal is weaker because it says *busy*, not *broken*: who refuses works at its limit, and has
+//! A refusal is weaker because it says *busy*, not *broken*: a backend that refuses works at its limit, and has
 //! room again when one of its requests ends, which takes about `S`. It says so of this moment alone. A
 //! request let in would have waited about another `S`: hence 2. Ejection does not count refusals at all
 //! (`guard/ejection.rs`); BLOC has its own answer (no chips, left alone for an interval).
 //!
 //! A request that its client **gave up** after `t` would have taken longer: `t` bounds its latency from below. A
 //! backend that hangs has no other endings. Where `t` is more than is expected of the backend, estimates take
-//! it for a sample, up to a failure's `10·S`; otherwise it tells nothing, so nobody looks faster for it. Where
+//! it for a sample, up to a failure's `10·S`; otherwise it says nothing, so no backend looks faster for it. Where
 //! failures are counted it is the part `t / 10·S` of one, a whole one from ten means on: a timeout. In flight
 //! it was all that time, and needs no penalty.
 //!

@@ -1,7 +1,7 @@
 //! Requests in flight by backend. A failure or a refusal stays for what is left of its penalty (see
 //! `failure.rs`): not by a timer, but as an amount of about one that decays with its penalty as time
 //! constant, so that its sum over time is the same. Reading costs an exponential for either, only for
-//! backends that had one lately. Policies that keep a key per backend are told which have changed by time
+//! backends that had one lately. Policies that keep a key per backend learn which have changed by time
 //! alone ([`InFlight::faded`]).
 
 use std::time::Duration;
@@ -49,7 +49,7 @@ impl Held {
 pub(crate) struct InFlight {
     count: Vec<u32>,
     held: Vec<Held>,
-    /// Those of whom something is held, and maybe some of whom nothing is any more.
+    /// The backends of which something is held, and maybe some of which nothing is any more.
     holding: Vec<usize>,
     next_fading: Nanos,
     /// Of all backends together.
@@ -121,8 +121,8 @@ impl InFlight {
         self.next_fading = Nanos::ZERO;
     }
 
-    /// Tells the load of those whose load time alone has changed since they were last told, when enough of
-    /// it has passed. O(1) when nobody failed lately.
+    /// Tells the load of those whose load time alone has changed since they were last reported, when enough of
+    /// it has passed. O(1) when no backend failed lately.
     pub(crate) fn faded(&mut self, now: Nanos, mut tell: impl FnMut(usize, f64)) {
         if self.holding.is_empty() || now < self.next_fading {
             return;
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_fade_are_told_until_they_are_forgotten() {
+    fn fading_backends_are_reported_until_they_are_forgotten() {
         let mut pool = InFlight::new(3);
         let mut now = Nanos::from_secs_f64(1.0);
         pool.start(1);

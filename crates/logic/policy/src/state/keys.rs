@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_hidden_is_back_for_the_next() {
+    fn a_hidden_backend_is_back_for_the_next_request() {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
         let mut keys = keys(&[1.0, 2.0, 3.0]);
         let mut closed = Closed::default();

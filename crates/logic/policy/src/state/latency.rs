@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_makes_nobody_look_faster() {
+    fn a_refusal_makes_no_backend_look_faster() {
         let mut table = LatencyTable::new(2, 1e7);
         let now = Nanos::from_secs_f64(1.0);
         for _ in 0..300 {

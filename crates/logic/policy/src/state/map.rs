@@ -71,7 +71,7 @@ struct Turns<'a> {
     weights: &'a [u64],
     total: u64,
     taken: Vec<u64>,
-    /// By time: who waits for it, and after each who else does.
+    /// By time: the backend that waits for it, and after each the next that does.
     waiting: Vec<u32>,
     after: Vec<u32>,
     due: Bits,
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_beyond_the_bound_are_scaled_and_nobody_is_lost() {
+    fn sums_beyond_the_bound_are_scaled_and_no_backend_is_lost() {
         let entries = turns(&[u32::MAX, u32::MAX - 1, 1, 0]);
         let count = |i| entries.iter().filter(|&&e| e == i).count();
         assert!(entries.len() as u64 <= MAX_ENTRIES + 1);

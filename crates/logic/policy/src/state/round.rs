@@ -2,9 +2,9 @@
 //! that may be had.
 //!
 //! The entries at hand are tried first; mostly the very first does. Where they are all closed, going on would
-//! take as many steps as there are entries, hundreds of thousands, and most of all when nobody is open. So each
+//! take as many steps as there are entries, hundreds of thousands, and most of all when none is open. So each
 //! backend is then asked once, and of those open the nearest entry is looked up in a list of its own:
-//! O(n + open·log entries), and O(n) when nobody is.
+//! O(n + open·log entries), and O(n) when none is.
 
 /// With half of all entries closed, one search in 4 billion needs more.
 const TRIES: usize = 32;
@@ -87,7 +87,7 @@ impl Round {
         self.of_open(open).map(before).min_by_key(|&to| way(to))
     }
 
-    /// The lists of those that may be had and stand in the order; nobody when all of it was tried.
+    /// The lists of those that may be had and stand in the order; none when all of it was tried.
     fn of_open(&self, mut open: impl FnMut(usize) -> bool) -> impl Iterator<Item = &[u32]> {
         let backends = if self.entries.len() > TRIES { self.begins.len() - 1 } else { 0 };
         let list = |i: usize| &self.places[self.begins[i] as usize..self.begins[i + 1] as usize];
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_asked_often_when_nobody_is_open() {
+    fn tries_are_bounded_when_no_backend_is_open() {
         let mut round = Round::default();
         round.set(10, |entries| entries.extend((0..100_000).map(|k| k % 10)));
         let mut asked = 0;

@@ -1,6 +1,6 @@
 //! Draws in proportion to weight, without replacement: exactly, without trying again, in O(log n) for
 //! each of the few drawn. Those already taken are cut out of the line on which a point is thrown. Of
-//! those closed there can be any number: who draws one draws again, and after [`TRIES`] the rest is
+//! those closed there can be any number: a draw that hits one is repeated, and after [`TRIES`] the rest is
 //! added up, O(n).
 
 use rand::RngCore;
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_avoided_is_never_drawn_and_the_end_is_told() {
+    fn avoided_backends_are_never_drawn_and_none_is_returned_at_the_end() {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(2);
         let sampler = Sampler::new([1, 1_000_000, 1].into_iter());
         for _ in 0..1_000 {

@@ -73,7 +73,7 @@ fn limits_by_backend_are_never_passed_and_all_of_them_are_used() {
 }
 
 #[test]
-fn who_joins_or_returns_starts_slowly() {
+fn a_backend_that_joins_or_returns_starts_slowly() {
     let slow_start = SlowStartSettings { window_ms: 20_000, least_percent: 10 };
     let settings = Settings { slow_start: Some(slow_start), ..Settings::default() };
     let by_latency = |kind| {
@@ -127,17 +127,17 @@ fn keys_come_one_by_one() {
         let moved = |from: &[usize], to: &[usize]| {
             from.iter().zip(to).filter(|(b, a)| b != a && **a != 3).count()
         };
-        // When somebody joins a few of a thousand move in Maglev's table, once.
+        // When a backend joins a few of a thousand move in Maglev's table, once.
         let most = if way.kind == PolicyKind::HashRing { 0 } else { 10 };
         let between = [moved(&before, &early), moved(&early, &half), moved(&half, &end)];
         assert!(between[0] <= most && between[1..] == [0, 0], "{way}: {between:?} between others");
     }
 }
 
-/// Who comes where there was nobody, or is as cold as all others that are open, is not spared: keys are where
+/// A backend that joins an empty pool, or is as cold as all others that are open, gets its full load: keys are where
 /// they belong from the first request on.
 #[test]
-fn where_all_are_cold_nobody_is_spared() {
+fn when_all_backends_are_cold_none_is_given_less_load() {
     let hashes = [PolicyKind::HashMap, PolicyKind::HashRing, PolicyKind::HashMaglev];
     let slow = Settings { slow_start: Some(SlowStartSettings::default()), ..Settings::default() };
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
@@ -166,9 +166,9 @@ fn where_all_are_cold_nobody_is_spared() {
     }
 }
 
-/// A uniform draw sees no weight: it is spared all the same.
+/// A uniform draw sees no weight: a newcomer is given less load all the same.
 #[test]
-fn who_joins_is_spared_by_a_uniform_draw() {
+fn a_uniform_draw_gives_a_new_backend_less_load() {
     use PolicyKind::{Bloc, PeakEwma, PowerOfN, PowerOfNLatency, Prequal};
     for kind in [PowerOfN, PowerOfNLatency, PeakEwma, Prequal, Bloc] {
         let slow_start = Some(SlowStartSettings::default());
@@ -189,7 +189,7 @@ fn who_joins_is_spared_by_a_uniform_draw() {
 }
 
 #[test]
-fn who_is_ejected_gets_nothing_and_then_starts_slowly() {
+fn an_ejected_backend_gets_nothing_and_then_starts_slowly() {
     let settings = Settings {
         ejection: Some(EjectionSettings { base_ms: 5_000, ..EjectionSettings::default() }),
         slow_start: Some(SlowStartSettings { window_ms: 10_000, least_percent: 10 }),
@@ -250,7 +250,7 @@ fn settings_out_of_range_are_refused() {
 
 /// All fail: ejection takes the share that it may, and never the last.
 #[test]
-fn ejection_leaves_somebody() {
+fn ejection_leaves_at_least_one_backend() {
     let settings = Settings {
         ejection: Some(EjectionSettings { max_percent: 100, ..EjectionSettings::default() }),
         ..Settings::default()

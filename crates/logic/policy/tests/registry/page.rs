@@ -38,7 +38,7 @@ fn every_policy_has_its_row_and_no_other_has() {
 }
 
 #[test]
-fn every_setting_is_told_and_no_other_is() {
+fn the_page_lists_every_setting_and_no_other() {
     let rows = table("name");
     let of_policies = rows.iter().flat_map(|row| quoted(row[4]));
     let of_any = table("setting").into_iter().flat_map(|row| quoted(row[0]).collect::<Vec<_>>());
@@ -65,7 +65,7 @@ fn a_policys_file_reads_the_settings_of_its_row() {
 }
 
 #[test]
-fn groups_of_settings_are_told_field_by_field() {
+fn the_page_lists_every_field_of_grouped_settings() {
     let value = serde_json::to_value(Settings {
         ejection: Some(plimsoll_policy::EjectionSettings::default()),
         slow_start: Some(plimsoll_policy::SlowStartSettings::default()),
@@ -91,7 +91,7 @@ fn variants<T: serde::de::DeserializeOwned>() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_key_and_hash_function_is_told_and_no_other_is() {
+fn the_page_lists_every_key_and_hash_function_and_no_other() {
     let rows = table("`of`");
     let told: BTreeSet<String> = rows
         .iter()

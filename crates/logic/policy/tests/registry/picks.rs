@@ -11,7 +11,7 @@ use super::stream::{Does, Stream};
 use super::ways;
 
 #[test]
-fn nobody_to_pick() {
+fn no_backend_to_pick() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     for way in ways() {
         for request in [Request::default(), Request::with_key(9)] {
@@ -52,7 +52,7 @@ fn whatever_happens_the_pick_is_allowed() {
         let mut now = Nanos::ZERO;
         for step in 0..10_000 {
             now = now + Duration::from_micros(rng.next_u64() % 20_000);
-            // Tables of great sums take a while to fill: fewer changes for those who have them.
+            // Tables of great sums take a while to fill: fewer changes for policies that have them.
             if step % 100 == 0 {
                 let n = (1 + rng.next_u64() % 12) as usize;
                 let big = if step % 2_500 == 0 { u64::from(u32::MAX) } else { 4 };

@@ -1,4 +1,4 @@
-//! Who gets how much.
+//! Which backend gets how much.
 
 use plimsoll_model::Nanos;
 use plimsoll_policy::{Draw, PolicyKind, PrequalSettings, Request, Settings};
@@ -19,7 +19,7 @@ enum Weight {
     Bounded,
     /// What load is compared with: a share where there is load enough.
     Scale,
-    /// The chance to be one of two, between whom something else decides.
+    /// The chance to be one of two, between which something else decides.
     Chance,
     /// In or out.
     InOrOut,
@@ -56,7 +56,7 @@ fn due(way: &Way, weights: &[u32]) -> Vec<f64> {
     (0..weights.len()).map(of).collect()
 }
 
-/// How far from it they may be: by luck alone; where latency decides, by what noise makes of it; a ring is
+/// How far from it they may be: by chance alone; where latency decides, by what noise makes of it; a ring is
 /// as even as its points fall.
 fn room(way: &Way) -> f64 {
     match (weight(way), way.kind) {
@@ -111,10 +111,10 @@ fn weights_are_heeded_and_can_change_mid_stream() {
     }
 }
 
-/// Weights that change at every twentieth request, as a controller might do to follow a load: nobody
+/// Weights that change at every twentieth request, as a controller might do to follow a load: no backend
 /// starves. A round that begins anew with every change would give the light one nothing.
 #[test]
-fn weights_changed_all_the_time_starve_nobody() {
+fn weights_changed_all_the_time_starve_no_backend() {
     for way in ways().filter(|w| w.kind != PolicyKind::First) {
         let mut policy = way.build(&[5, 100, 100]);
         let mut stream = Stream::new(policy.as_mut());
@@ -146,7 +146,7 @@ fn what_is_slow_gets_less() {
         let got = share(&Stream::new(policy.as_mut()).run(50_000, 400.0, slow), 0);
         let allowed = match is_blind(&way) {
             true => 0.235..0.265,
-            // Nobody refuses anything here: all that is seen of slowness is the time it takes.
+            // No backend refuses anything here: all that is seen of slowness is the time it takes.
             false if way.note == ", refusals" => 0.01..0.235,
             false => 0.001..0.12,
         };

@@ -7,9 +7,9 @@ use super::{IS_BLIND, is_blind, ways};
 
 const WELL: fn(usize) -> Does = |_| Does::Serve(30.0);
 
-/// A fifth, and luck: more than that is attraction.
+/// A fifth, and noise: more than that is attraction.
 const PART: f64 = 0.21;
-/// What is too late counts as if it were served: a fifth, and the luck of latencies that are learned.
+/// What is too late counts as if it were served: a fifth, and the noise of latencies that are learned.
 const PART_AS_SERVED: f64 = 0.3;
 const BEGINNINGS: u64 = 32;
 
@@ -52,7 +52,7 @@ fn what_fails_from_the_very_first_request_does_not_attract_load() {
             for rate_rps in [30.0f64, 300.0, 3_000.0] {
                 let sick = first_is(Does::Say(ending));
                 // For ten services, of which the first to end are the shortest, or more; so few are a
-                // matter of luck, so it is the mean of many beginnings.
+                // matter of chance, so it is the mean of many beginnings.
                 let few = (0.3 * rate_rps).max(200.0) as u32;
                 let of_first = |seed| {
                     let mut policy = way.build(&[100; 5]);

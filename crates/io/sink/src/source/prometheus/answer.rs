@@ -150,7 +150,7 @@ fn sort(all: Vec<Series>, reading: &Reading<'_>) -> Values {
     twice.say("several series for one server (sum or average them in the query)", troubles);
     stale.say(&format!("older than {max_age:?} or from the future"), troubles);
     wrong.say("numbers that cannot be", troubles);
-    // Other pools' servers may well be among the series; they are news only where nobody is known.
+    // Other pools' servers may well be among the series; they are reported only where no server is known.
     if seen.is_empty() {
         strangers
             .say(&format!("no server of this service, but other values of `{label}`"), troubles);

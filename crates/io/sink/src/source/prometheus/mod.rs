@@ -95,12 +95,12 @@ pub struct Prometheus {
     queries: Vec<(Signal, String)>,
 }
 
-/// What one query told of the servers of a service.
+/// What one query reported of the servers of a service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Told {
     /// Which query.
     pub signal: Signal,
-    /// How many servers it told of.
+    /// How many servers it reported.
     pub servers: usize,
     /// What is wrong, one line for each kind.
     pub troubles: Vec<String>,
@@ -277,7 +277,7 @@ async fn ask_on(source: Prometheus, known: Arc<Mutex<Known>>) {
                     );
                     lock(&known).taken.insert(*signal, (asked, values.known));
                 }
-                // What was told before holds until it is too old.
+                // What was reported before holds until it is too old.
                 Err(why) => troubles.push(format!("{}: {why}", signal.key())),
             }
         }
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_have_the_means_that_were_told() {
+    fn reports_have_the_means_that_were_queried() {
         let mut known = known();
         let id = BackendId(1);
         let at = Instant::now();
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_time_that_was_not_told_is_unknown_and_not_zero() {
+    fn a_missing_response_time_is_unknown_and_not_zero() {
         let mut known = known();
         let id = BackendId(1);
         known.taken.insert(Signal::Rate, (Instant::now(), [(id, 10.0)].into()));

@@ -23,7 +23,7 @@ fn all() -> Vec<(u32, u32)> {
     processes.flatten().filter_map(of).collect()
 }
 
-/// Those that are there now: somebody else's.
+/// Those that are there now: another process'.
 pub fn others() -> BTreeSet<u32> {
     all().into_iter().map(|(id, _)| id).collect()
 }

@@ -48,7 +48,7 @@ pub struct Traffic {
     pub services: AtomicU64,
     /// Sent so far.
     pub sent: AtomicU64,
-    /// Nanoseconds of a CPU that sending has taken, forwarding included: it is done by who sends.
+    /// Nanoseconds of a CPU that sending has taken, forwarding included: the sender does it.
     pub cpu_ns: AtomicU64,
 }
 

@@ -1,4 +1,4 @@
-//! Every deterministic method: how HAProxy is told, and which of our policies is the same.
+//! Every deterministic method: how HAProxy is configured, and which of our policies is the same.
 
 use plimsoll_policy::{HashFunction, HashKey, KeySource, PolicyKind, Settings, UriPart};
 

@@ -291,7 +291,7 @@ impl Trial<'_> {
         }
         if self.case.reweighted && i % REWEIGH_EVERY == REWEIGH_EVERY - 1 {
             let which = self.rng.random_range(0..SERVERS);
-            // The first never leaves, so that somebody serves.
+            // The first never leaves, so that a server is left.
             self.weights[which] = self.rng.random_range(u32::from(which == 0)..=256);
             let to = self.weights[which];
             let said =

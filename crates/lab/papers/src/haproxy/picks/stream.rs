@@ -39,7 +39,7 @@ impl RequestView for Sent {
     }
 }
 
-/// Who the authority of an absolute target is, which the `Host` must name as well.
+/// The authority of an absolute target, which the `Host` must name as well.
 const HOST: &str = "shop.example";
 
 impl Sent {

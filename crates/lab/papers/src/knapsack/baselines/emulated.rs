@@ -17,7 +17,7 @@ const AT_ONCE_RPS: f64 = 1_750.0;
 pub struct Turn {
     /// From nothing, where Plimsoll's daemon steers.
     pub learn: Duration,
-    /// Load that is not measured, where nobody learns.
+    /// Load that is not measured, where no method learns.
     pub warm_up: Duration,
     /// Load that is.
     pub measure: Duration,
@@ -39,7 +39,7 @@ impl Turn {
     }
 }
 
-/// Methods side by side, as many as the machine bears at this rate each; those that Plimsoll steers apart
+/// Methods side by side, as many as the machine can serve at this rate each; those that Plimsoll steers apart
 /// from the others, which need not wait for it to learn. Those that HAProxy lacks are left out.
 pub fn at_once(
     methods: &[&'static Method],

@@ -19,7 +19,7 @@ pub struct Sweep {
     pub axis: &'static str,
     /// The one that cuts.
     pub to: &'static str,
-    /// From whom, and how much in the paper, percent.
+    /// From which backends, and how much in the paper, percent.
     pub from: [(&'static str, f64); 2],
     /// Of which type of backends; of whichever gains most when not given.
     pub kind: Option<usize>,

@@ -1,4 +1,4 @@
-//! Four equal backends of which one loses a quarter of its capacity (§6.5), and who evens that out.
+//! Four equal backends of which one loses a quarter of its capacity (§6.5), and which balancers even that out.
 
 pub mod agents;
 pub mod controller;

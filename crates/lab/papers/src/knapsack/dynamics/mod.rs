@@ -140,7 +140,7 @@ pub enum Steering {
     PaperMended,
     /// The same with Algorithm 1 as printed.
     PaperPrinted,
-    /// Nobody: the weights that Plimsoll had before.
+    /// No controller: the weights that Plimsoll had before.
     Frozen,
     /// The same, but the balancer's own health check takes dead backends out; the others share their
     /// traffic by the weights they have.

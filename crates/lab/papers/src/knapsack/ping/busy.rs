@@ -26,7 +26,7 @@ struct Core {
     worked: AtomicU64,
 }
 
-/// A running one; it accepts nobody any more when dropped.
+/// A running one; it accepts no connections any more when dropped.
 pub struct BusyServer {
     address: SocketAddr,
     core: Arc<Core>,
@@ -51,7 +51,7 @@ impl BusyServer {
                     break;
                 }
                 let core = Arc::clone(&core);
-                // A client that breaks off has nobody to be told of it.
+                // A client that breaks off gets no error.
                 std::thread::spawn(move || serve(stream, &core, mean));
             }
         })?;

@@ -29,7 +29,7 @@ pub struct Setup {
 
 /// A running one.
 pub struct Rig {
-    // In the order in which they are to end: nobody asks who is already gone.
+    // In the order in which they are to end: no client asks a server that is already gone.
     clients: LoadHandle,
     haproxy: Haproxy,
     bed: Testbed,

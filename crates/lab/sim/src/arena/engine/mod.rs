@@ -54,7 +54,7 @@ enum Source {
     Arrival,
 }
 
-/// Whether a policy asks backends because of requests. What one is told every so often, hooks tell it.
+/// Whether a policy asks backends because of requests. What one gets every so often comes from hooks.
 fn asks(probing: Probing) -> bool {
     matches!(probing, Probing::Beside | Probing::Before)
 }

@@ -73,7 +73,7 @@ impl Engine<'_> {
         here.is_some_and(|here| policy.rather_waits(backend, here, Nanos(now)))
     }
 
-    /// What a backend is told of further tries: one that was woken has this try only.
+    /// How many further tries are announced to a backend: one that was woken has this try only.
     pub(super) fn tries_left(&self, flight: &Flight) -> u32 {
         match flight.woken {
             true => 0,

@@ -189,7 +189,7 @@ fn clients_give_up_and_cancelled_requests_are_not_served() {
 }
 
 #[test]
-fn clients_who_send_refused_requests_again_are_all_served_in_the_end() {
+fn clients_that_retry_refused_requests_are_all_served_in_the_end() {
     // One core without a queue, half busy: a request that is sent again finds it as full as the first time, or fuller.
     let mut arena = Arena::new(vec![BackendModel { cores: 1, speed: 1.0 }], 0.5, 100_000, 1);
     let run = |arena: &Arena| {

@@ -22,7 +22,7 @@ fn closed(wait: Option<WaitOptions>) -> ArenaReport {
 }
 
 #[test]
-fn users_who_come_again_at_once_are_served_in_turn_where_they_wait() {
+fn users_that_retry_at_once_are_served_in_turn_when_there_is_a_queue() {
     let (refused, waits) = (closed(None), closed(Some(WAIT)));
     assert!(refused.drop_ratio() > 0.7, "{}", refused.drop_ratio());
     assert!(waits.drop_ratio() < 0.01, "{}", waits.drop_ratio());
@@ -39,7 +39,7 @@ fn users_who_come_again_at_once_are_served_in_turn_where_they_wait() {
 }
 
 #[test]
-fn who_has_waited_as_long_as_may_be_is_refused_for_good_and_so_is_one_too_many() {
+fn a_request_is_refused_after_its_queue_timeout_and_when_the_queue_is_full() {
     let short = closed(Some(WaitOptions { timeout_ms: 20, ..WAIT }));
     assert!((0.1..0.7).contains(&short.drop_ratio()), "{}", short.drop_ratio());
     assert!(short.p99_us < 400e3, "{}", short.p99_us);

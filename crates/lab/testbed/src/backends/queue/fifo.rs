@@ -68,7 +68,7 @@ impl Fifo {
         self.running.pop();
         self.finished_busy += (next.finish.0 - next.start.0) as f64;
         if let Some((arrived, job)) = self.waiting.pop_front() {
-            // An arrival that was told before an earlier finish was popped starts no sooner than it came.
+            // An arrival that was reported before an earlier finish was popped starts no sooner than it came.
             self.start(next.finish.max(arrived), job);
         }
         Some(Finished { id: next.id, at: next.finish })

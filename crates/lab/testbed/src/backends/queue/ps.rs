@@ -41,7 +41,7 @@ pub(crate) struct Ps {
     present: BinaryHeap<Reverse<Present>>,
     /// Done, not yet popped.
     done: VecDeque<Finished>,
-    /// Virtual time; restarted from zero whenever nobody is there, so that it stays exact.
+    /// Virtual time; restarted from zero whenever it is empty, so that it stays exact.
     v: f64,
     /// Real time that `v` belongs to; fractions of a nanosecond count, since they add up.
     at: f64,
@@ -77,7 +77,7 @@ impl Ps {
         Some(self.at + (next.target - self.v).max(0.0) / self.rate())
     }
 
-    /// Moves to `to`, collecting on the way who is done.
+    /// Moves to `to`, collecting on the way the requests that are done.
     fn advance(&mut self, to: Nanos) {
         let to = to.0 as f64;
         while let Some(finish) = self.next_in_heap().filter(|f| f.round() <= to) {

@@ -89,7 +89,7 @@ fn cores_work_in_parallel_and_speed_divides_the_work() {
     assert_eq!(queue.pop_finished(Nanos(599)), None);
     assert_eq!(queue.pop_finished(Nanos(5000)), Some(Finished { id: 0, at: Nanos(600) }));
     assert_eq!(queue.pop_finished(Nanos(5000)), Some(Finished { id: 1, at: Nanos(600) }));
-    // The third began at 600 and not when somebody looked.
+    // The third began at 600 and not when the queue was looked at.
     assert_eq!(queue.pop_finished(Nanos(5000)), Some(Finished { id: 2, at: Nanos(1100) }));
     assert_eq!(queue.busy(END), 1500.0);
 }

@@ -1,4 +1,4 @@
-//! One connection: requests one after another, and who answers them.
+//! One connection: requests one after another, and which server answers them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ pub(super) struct Connection {
     filled: usize,
     patience: Duration,
     host: SocketAddr,
-    /// Who answered first.
+    /// The server that answered first.
     pub server: Option<String>,
 }
 
@@ -39,7 +39,7 @@ impl Connection {
         Ok(Connection { stream, buffer, filled: 0, patience, host: target, server: None })
     }
 
-    /// Asks for something, and reads the whole answer; `progress` is told how many bytes of its body
+    /// Asks for something, and reads the whole answer; `progress` gets how many bytes of its body
     /// came.
     pub async fn get(&mut self, path: &str, mut progress: impl FnMut(u64)) -> Result<(), Break> {
         let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.host);
@@ -65,7 +65,7 @@ impl Connection {
         }
     }
 
-    /// The head of the answer, once it is whole: it says who answers.
+    /// The head of the answer, once it is whole: it names the server.
     fn head(&mut self) -> Result<Option<Body>, Break> {
         let parsed = parse_response(&self.buffer[..self.filled], false, SERVER_HEADER);
         let Some(head) = parsed.map_err(|_| Break::BadAnswer)? else { return Ok(None) };

@@ -17,7 +17,7 @@ const BLINK: Duration = Duration::from_millis(20);
 /// Before a client whose connection broke tries again.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-/// Everybody, until it is over; connections under way then are dropped.
+/// All clients, until it is over; connections under way then are dropped.
 pub(super) async fn all(shared: &Arc<Shared>) {
     let mut tasks = JoinSet::new();
     let mut seeds = Xoshiro256PlusPlus::seed_from_u64(shared.spec.seed);
@@ -176,7 +176,7 @@ impl<'a> Open<'a> {
         self.shared.report().second(self.shared.began.elapsed()).ended += 1;
     }
 
-    /// Once it is known who answers.
+    /// Once it is known which server answers.
     fn count_for_server(&mut self) {
         if !self.counted
             && let Some(server) = &self.connection.server

@@ -1,7 +1,7 @@
 //! Clients of a service: short requests over connections that are kept open, and long downloads.
 //!
-//! Each connection remembers who answered first. One that is reset, closed early, silent for too long or
-//! answered by somebody else is broken, and is counted by how. Only a connection that the client itself
+//! Each connection remembers which server answered first. One that is reset, closed early, silent for too long or
+//! answered by another server is broken, and is counted by how. Only a connection that the client itself
 //! ends, or that is still well when the load is over, is not.
 
 mod connection;
@@ -129,7 +129,7 @@ impl Clients {
         let body = move || {
             let inside = namespace.enter();
             let goes = inside.is_ok();
-            // Nobody waits any longer only if the starter is gone.
+            // The receiver is gone only if the starter is.
             let _ = entered.send(inside);
             if goes {
                 runtime.block_on(drive::all(&theirs));

@@ -19,7 +19,7 @@ pub enum Break {
     Closed,
     /// Nothing came for too long.
     Timeout,
-    /// Somebody else answered.
+    /// Another server answered.
     ChangedServer,
     /// The answer was not a proper one.
     BadAnswer,
@@ -36,7 +36,7 @@ pub struct BrokenConnection {
     pub how: Break,
     /// Whether it was a long download.
     pub download: bool,
-    /// Who answered first; nobody if it broke before.
+    /// The server that answered first; none if it broke before.
     pub server: Option<String>,
 }
 

@@ -97,7 +97,7 @@ pub(super) struct Pool {
     /// Most cores of those where no bend was seen.
     pub(super) open_cores: f32,
     /// Those where no bend was seen are taken to have at least so many: under probes the first that a balancer sends
-    /// may find as many in flight as there are cores, and who is taken for full for that is never tried.
+    /// may find as many in flight as there are cores, and a backend taken for full for that is never tried.
     pub(super) hoped_cores: f32,
     /// What is to be added to the deviance of each bucket's least number, 0 for the commonest.
     pub(super) unusual: [f32; LEVELS],
@@ -183,7 +183,7 @@ impl Learner {
     }
 
     /// Service time, drawn towards the pool's mean by as much as noise explains the difference: backends
-    /// that cannot be told apart are alike (empirical Bayes; Efron and Morris, 1973).
+    /// that cannot be distinguished are alike (empirical Bayes; Efron and Morris, 1973).
     pub(super) fn shrunk_us(&self, pool: &Pool) -> f32 {
         let (Some(own_us), Some(pool_us)) = (self.service_us, pool.service_us) else {
             return self.service_us.or(pool.service_us).unwrap_or(1.0);
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_unlucky_and_is_left_alone_is_average_again() {
+    fn a_slow_estimate_without_new_requests_returns_to_the_average() {
         let mut learner = Learner::new();
         (0..5).for_each(|_| learner.success(0, 400_000.0, &POOL));
         assert!(learner.service_us().unwrap() > 150_000.0);

@@ -8,9 +8,9 @@
 //!
 //! and the least is picked. With `W = 1`, `O = 0` this is the shortest expected delay (Nguyen Tien Van;
 //! Banawan and Zahorjan, INFOCOM 1989), which thinks of this request alone: it queues at a fast backend
-//! while a slower one is idle, and who comes next pays. Waiting weighted by 3 is a core that is free
+//! while a slower one is idle, and the next request pays. Waiting weighted by 3 is a core that is free
 //! first, the fastest of them, and of queues the shortest in time. On 30 unequal backends, cores and
-//! speeds told, mean over the central queue at 50/70/85/95 % load: 1.02/1.06/1.13/1.15 with `W = 1`,
+//! speeds given, mean over the central queue at 50/70/85/95 % load: 1.02/1.06/1.13/1.15 with `W = 1`,
 //! 1.00/1.00/1.01/1.03 with 3, the same with 5.
 //!
 //! What `n` is, is a matter of [`Sight`]:
@@ -24,7 +24,7 @@
 //!   backend picked is above `S + W·h`, `S` being the pool's mean service time and `h` how long it takes until as many
 //!   of the balancer's requests end as wait: late binding, which needs no constant of its own.
 //!
-//! Weights say who takes part, no more: capacity is learned. Who has not succeeded yet is an average
+//! Weights say which backends take part, no more: capacity is learned. One without a success yet is an average
 //! backend, from the pool's first success on; before that, all are alike. A failure stays in flight for its
 //! penalty (`state/failure.rs`); under refusals it counts as one. It fails where requests differ in a way
 //! that backends specialise in, and under the sight `own` where others send to the same backends: it then
@@ -68,7 +68,7 @@ const SOME: f32 = 8.0;
 /// Most finishes between two looks at the whole pool; the first come sooner.
 const REVIEW: u32 = 64;
 
-/// What a backend told of its load.
+/// What a backend reported of its load.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     in_flight: u32,
@@ -90,9 +90,9 @@ pub struct ExpectedDelay {
     refusals: Refusals,
     shares: Shares,
     told: Vec<Option<Told>>,
-    /// Who answered last, the newest last.
+    /// The backends that answered last, the newest last.
     answered: Vec<usize>,
-    /// Who had room when last heard of.
+    /// The backends that had room when last heard of.
     heard: Heard,
     finishes: u32,
     review_after: u32,
@@ -238,9 +238,9 @@ impl ExpectedDelay {
         }
     }
 
-    /// Of those who answered last, the least key. Failures not yet forgiven count as they do for own counts:
-    /// who fails at once has nothing in flight to tell of.
-    fn least_told(&mut self, request: &Request<'_>, now: Nanos) -> Option<usize> {
+    /// Of the backends that answered last, the one with the least key. Failures not yet forgiven count as they do for
+    /// own counts: a backend that fails at once has nothing in flight to report.
+    fn least_answered(&mut self, request: &Request<'_>, now: Nanos) -> Option<usize> {
         let mut best = (f32::INFINITY, None);
         for place in 0..self.answered.len() {
             let i = self.answered[place];
@@ -315,7 +315,7 @@ impl Policy for ExpectedDelay {
             }
             Sight::Refusals => self.shares.draw(request, rng),
             Sight::Probes => {
-                self.least_told(request, now).or_else(|| self.shares.draw(request, rng))
+                self.least_answered(request, now).or_else(|| self.shares.draw(request, rng))
             }
         }
     }
@@ -348,7 +348,7 @@ impl Policy for ExpectedDelay {
         if let (Ending::Success, Some(found)) = (finish.ending, found) {
             self.learners[backend].success(found, finish.latency_us() as f32, &self.pool);
             if self.pool.service_us.is_none() {
-                // Until now nobody's time was known: all keys were of no unit.
+                // Until now no backend's time was known: all keys were of no unit.
                 self.review();
                 (0..self.weights.len()).for_each(|i| self.changed(i, now));
             }

@@ -10,9 +10,9 @@
 //! worth: the part `t / 10·S` of a failure (`state/failure.rs`) is as if refused, if that lowers the weight. A
 //! backend that hangs refuses nothing, and is found out by nothing else.
 //!
-//! Who is left alone is forgotten: in a round of the pool in which a backend was not tried its weight goes
+//! A backend left alone is forgotten: in a round of the pool in which a backend was not tried its weight goes
 //! a step towards the mean. One that refuses all gets about an eighth of its part for that, and is found when
-//! it has room again. Who joins has the mean.
+//! it has room again. A backend that joins has the mean.
 
 /// Least gain `g`: a weight remembers about 30 tries.
 const GAIN: f32 = 0.03;
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn who_refuses_more_than_the_others_weighs_less() {
+    fn a_backend_that_refuses_more_than_the_others_weighs_less() {
         let mut refusals = of(3);
         for k in 0..3_000 {
             refusals.tried(0, k % 10 == 0, 1.0);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn who_lets_clients_wait_until_they_leave_weighs_less_and_never_more() {
+    fn a_backend_whose_clients_give_up_weighs_less_and_never_more() {
         let mut refusals = of(3);
         (0..300).for_each(|_| (0..3).for_each(|i| refusals.tried(i, true, 1.0)));
         let before = refusals.weight(0);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_left_alone_is_average_again_and_so_is_who_joins() {
+    fn a_backend_not_tried_returns_to_the_mean_and_a_new_one_starts_there() {
         let mut refusals = of(2);
         (0..1_000).for_each(|_| refusals.tried(0, false, 1.0));
         let refused = refusals.weight(0);

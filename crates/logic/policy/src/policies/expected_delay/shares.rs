@@ -64,7 +64,7 @@ impl Shares {
         self.restore();
     }
 
-    /// Hides those whom the request does not allow.
+    /// Hides the backends that the request does not allow.
     fn hide_for(&mut self, request: &Request<'_>) {
         for &i in request.avoided() {
             self.hide(i);
@@ -128,7 +128,7 @@ mod tests {
     use rand_xoshiro::Xoshiro256PlusPlus;
 
     #[test]
-    fn draws_are_in_proportion_and_who_is_avoided_is_back_afterwards() {
+    fn draws_are_in_proportion_and_an_avoided_backend_is_back_afterwards() {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
         let mut shares = Shares::default();
         shares.reset(40);

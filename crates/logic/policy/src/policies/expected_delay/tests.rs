@@ -39,7 +39,7 @@ fn a_free_core_comes_before_a_faster_one_that_is_busy_and_queues_go_by_time() {
 }
 
 #[test]
-fn who_refuses_more_than_the_others_is_asked_less_and_found_again() {
+fn a_backend_that_refuses_more_gets_less_and_recovers() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     let mut policy = policy(Sight::Refusals, 4);
     let mut now = Nanos::ZERO;
@@ -71,7 +71,7 @@ fn who_refuses_more_than_the_others_is_asked_less_and_found_again() {
 }
 
 #[test]
-fn the_emptiest_of_those_who_answered_gets_it_and_then_has_one_more() {
+fn the_backend_with_the_fewest_in_flight_among_the_last_answers_is_picked() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     let mut policy = policy(Sight::Probes, 6);
     assert_eq!(policy.probing(), Probing::Before);
@@ -103,7 +103,7 @@ fn the_emptiest_of_those_who_answered_gets_it_and_then_has_one_more() {
 }
 
 #[test]
-fn under_probes_who_fails_at_once_is_not_taken_for_idle() {
+fn under_probes_a_backend_that_fails_fast_is_not_taken_for_idle() {
     let settings = Settings {
         expected_delay: ExpectedDelaySettings {
             sight: Sight::Probes,
@@ -146,7 +146,7 @@ fn no_answer_is_too_great() {
 }
 
 #[test]
-fn who_refuses_what_would_be_late_keeps_its_share() {
+fn a_backend_that_refuses_late_requests_keeps_its_share() {
     let mut policy = policy(Sight::Refusals, 2);
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     let (mut now, mut asked) = (Nanos::ZERO, [0u32; 2]);

@@ -19,7 +19,7 @@ struct Bench<'a> {
     length: Length,
 }
 
-/// These methods, side by side as far as the machine bears it, each through the change.
+/// These methods, side by side as far as the machine's capacity allows, each through the change.
 pub fn run(
     context: &Context,
     setting: &Setting,

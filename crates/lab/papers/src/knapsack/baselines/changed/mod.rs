@@ -1,8 +1,8 @@
 //! Every method through a change of pool or traffic (§6.4, §6.5, appendix B), open clients.
 //!
-//! Nobody tells the methods. Those with weights keep them, but for a dead backend, which the balancer's own
+//! The methods are not informed. Those with weights keep them, but for a dead backend, which the balancer's own
 //! health check takes out, HAProxy's as it comes: every two seconds, down after three failures. The simulated
-//! best static split is told at once, and packed anew by the true curves.
+//! best static split learns of it at once, and is packed anew by the true curves.
 //!
 //! ```text
 //! simulated.rs   all of them, with the controller in charge of Plimsoll's
@@ -22,7 +22,7 @@ use crate::{Context, Failure, Provenance};
 
 pub use show::{before_and_after, notes, table};
 
-/// What requests to thirty emulated backends take, microseconds: so that the machine bears four lanes.
+/// What requests to thirty emulated backends take, microseconds: so that the machine has capacity for four lanes.
 pub const EMULATED_US: f64 = 120_000.0;
 /// When the balancer's own health check takes out a dead backend, seconds after its death.
 const HEALTH_CHECK_S: f64 = 5.0;

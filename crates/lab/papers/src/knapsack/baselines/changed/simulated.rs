@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_told_of_a_loss_waits_less_than_who_is_not_and_who_counts_need_not_be_told() {
+    fn a_split_updated_after_a_loss_waits_less_than_a_fixed_one_and_leastconn_needs_no_update() {
         let slows = (24..28).map(|i| (i, 0.5)).collect();
         let loss = Happening { slows, traffic: 1.0, ..Happening::default() };
         let told = through("best static split", &loss);
