@@ -20,6 +20,7 @@ const SERVICE: &[&str] = &[
     "theta",
     "sink",
     "sinks",
+    "subsets",
     "source",
     "learn",
     "limits",
@@ -81,7 +82,7 @@ fn service(cursor: &Cursor<'_>, seen: &mut Seen) -> Option<Service> {
         ])
     });
     let theta = fields.optional("theta", |c| c.number(defaults::PART));
-    let sink = match fields.get("sinks") {
+    let mut sink = match fields.get("sinks") {
         Some(several) if fields.get("sink").is_some() => {
             several.expected("either sink or sinks, not both")
         }
@@ -90,10 +91,12 @@ fn service(cursor: &Cursor<'_>, seen: &mut Seen) -> Option<Service> {
             Sinks::read_one(c, &mut seen.steered).map(|sinks| Placed::new(sinks, c))
         }),
     };
+    let subsets = fields.get("subsets").zip(sink.as_mut());
+    let subsets = subsets.map_or(Some(()), |(c, sink)| sink.value.read_subsets(c));
     let source = fields.optional("source", |c| Source::read(c, &mut seen.steered));
     let learn = fields.or("learn", Learn::default(), learn);
     let limits = fields.or("limits", Limits::default(), limits);
-    let (backends, sink) = (backends?, sink?);
+    let (backends, sink, ()) = (backends?, sink?, subsets?);
     let (auto, backends) = (backends.is_none(), backends.unwrap_or_default());
     let names = (1..).map(BackendId).zip(backends.iter().map(|backend| backend.name.clone()));
     if let Err(error) = sink.value.check(&names.collect()) {

@@ -445,6 +445,10 @@ fn a_service_may_have_several_sinks() {
         parse("F", &with(&format!("sinks: [ {two} ]"))).expect("valid").services.remove(0);
     assert_eq!(service.sink.value.count(), 2);
     assert_eq!(*service.sink.value.limits().range.end(), 256, "what both take");
+    assert!(!service.sink.value.have_subsets());
+    let text = with(&format!("sinks: [ {two} ]\n    subsets: true"));
+    let service = parse("F", &text).expect("valid").services.remove(0);
+    assert!(service.sink.value.have_subsets() && service.sink.value.sharing() == 1);
     for (text, key, part) in [
         (format!("sinks: [ {two} ]\n    {one}"), "services[0].sinks", "either sink or sinks"),
         ("sinks: []".to_owned(), "services[0].sinks", "1 to 64 balancers"),
@@ -453,6 +457,8 @@ fn a_service_may_have_several_sinks() {
             "services[0].sinks[2].haproxy.backend",
             "no other service steers",
         ),
+        (format!("{one}\n    subsets: true"), "services[0].subsets", "at least two balancers"),
+        (format!("sinks: [ {two} ]\n    subsets: 2"), "services[0].subsets", "true or false"),
         ("sinks: [ { haproxi: {} } ]".to_owned(), "services[0].sinks[0].haproxi", "did you mean"),
     ] {
         let found = parse("F", &with(&text)).unwrap_err();

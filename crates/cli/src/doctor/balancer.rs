@@ -26,7 +26,8 @@ pub async fn examine(
         let method = one(service, sink, setup, told, left_alone, findings).await;
         methods.push((sink.place(), method));
     }
-    several::examine(&service.name, &methods, told, findings);
+    let subsets = setup.sink.have_subsets();
+    several::examine(&service.name, &methods, subsets, told, findings);
     let trouble = told.and_then(|told| told.trouble.as_deref());
     if let Some(trouble) = trouble.filter(|trouble| !is_said(trouble, &findings.all()[before..])) {
         let what = format!("the daemon cannot steer it: {trouble}");

@@ -17,10 +17,14 @@ const COST_OF_THREE: &str = "at 70 % load clients waited 1.67 times as long as b
 const ASK_A_DAEMON: &str =
     "a daemon that runs (also with --observe) models this pool, and says what they cost here";
 
-/// `methods`: where each balancer is, and how it picks, where it tells.
+/// What there is to do about it.
+const SUBSETS: &str = "`subsets: true` gives each a subset of the servers, and with it the counts of nearly all of them";
+
+/// `methods`: where each balancer is, and how it picks, where it tells. `subsets`: each has a subset of the servers.
 pub fn examine(
     name: &str,
     methods: &[(String, Option<Method>)],
+    subsets: bool,
     told: Option<&ServiceView>,
     findings: &mut Findings,
 ) {
@@ -44,17 +48,25 @@ pub fn examine(
     let cost = match (method.kind, modelled, count) {
         // It takes no weights, which has been reported.
         (MethodKind::NoLiveWeights, ..) => return,
+        _ if subsets => format!(
+            "each has a subset of the servers, weight 0 at the others, and all of them once no other balancer answers \
+             ({} shared at most)",
+            match count - 1 {
+                1 => "one server is".to_owned(),
+                some => format!("{some} servers are"),
+            }
+        ),
         (MethodKind::Split, ..) => {
             "each splits its requests by the same weights, which costs nothing".to_owned()
         }
         (MethodKind::InFlight, Some(cost), _) => format!(
             "{BLIND}: clients wait about {:.0} % longer than behind one balancer with these weights, by the daemon's \
-             model of this pool at its present load",
+             model of this pool at its present load; {SUBSETS}",
             cost * 100.0
         ),
         (MethodKind::InFlight, None, count) => {
             let cost = if count == 2 { COST_OF_TWO } else { COST_OF_THREE };
-            format!("{BLIND}: {cost}; {ASK_A_DAEMON}")
+            format!("{BLIND}: {cost}; {ASK_A_DAEMON}; {SUBSETS}")
         }
     };
     findings.add(Finding::note(name, format!("{count} balancers before one pool: {cost}")));
@@ -66,13 +78,17 @@ mod tests {
     use super::*;
 
     fn found(kinds: &[Option<MethodKind>]) -> Option<Finding> {
+        examined(kinds, false)
+    }
+
+    fn examined(kinds: &[Option<MethodKind>], subsets: bool) -> Option<Finding> {
         let one = |(i, kind): (usize, &Option<MethodKind>)| {
             let method = kind.map(|kind| Method { name: format!("{kind:?}"), kind });
             (format!("socket {i}"), method)
         };
         let methods: Vec<_> = kinds.iter().enumerate().map(one).collect();
         let mut findings = Findings::default();
-        examine("shop", &methods, None, &mut findings);
+        examine("shop", &methods, subsets, None, &mut findings);
         assert!(findings.all().len() < 2);
         findings.all().first().cloned()
     }
@@ -94,6 +110,15 @@ mod tests {
             let finding = found(&kinds).expect("a note");
             assert!(finding.severity == Severity::Note && finding.message.contains(part));
         }
+    }
+
+    #[test]
+    fn subsets_are_advised_where_they_help_and_described_where_they_are() {
+        let blind = found(&[Some(MethodKind::InFlight); 2]).expect("a note");
+        assert!(blind.message.contains("`subsets: true` gives"), "{blind:?}");
+        let finding = examined(&[Some(MethodKind::InFlight); 3], true).expect("a note");
+        assert!(finding.message.contains("(2 servers are shared at most)"), "{finding:?}");
+        assert_eq!(finding.severity, Severity::Note);
     }
 
     #[test]

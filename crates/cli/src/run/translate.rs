@@ -118,7 +118,7 @@ fn spec(service: &config::Service, ids: &[BackendId], observe: bool) -> ServiceS
         }),
         observe,
         sink: service.sink.value.limits(),
-        balancers: service.sink.value.count(),
+        balancers: service.sink.value.sharing(),
         ..ServiceSpec::new(&service.name, backends)
     }
 }

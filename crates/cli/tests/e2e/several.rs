@@ -1,4 +1,5 @@
-//! docs/several-balancers.md on two real HAProxys before one pool: one that is gone, and servers that come and go.
+//! docs/several-balancers.md on two real HAProxys before one pool: one that is gone, servers that come and go, and a
+//! subset of the servers for each.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -31,11 +32,14 @@ fn errors(daemon: &Daemon) -> f64 {
 
 /// A second HAProxy before the rig's servers, and the page's configuration, which asks both.
 fn pair(rig: &Rig) -> (Haproxy, std::path::PathBuf) {
+    pair_by(rig, "roundrobin", block(GUIDE, START_TO_FINISH, "yaml"))
+}
+
+fn pair_by(rig: &Rig, balance: &str, mut text: String) -> (Haproxy, std::path::PathBuf) {
     let dir = rig.path("second");
     std::fs::create_dir(&dir).expect("a directory");
-    let second = Haproxy::start(&dir, "roundrobin", rig.bed.addresses());
+    let second = Haproxy::start(&dir, balance, rig.bed.addresses());
     let file = rig.path("auto.yaml");
-    let mut text = block(GUIDE, START_TO_FINISH, "yaml");
     for (example, haproxy) in
         [("/run/haproxy-a/admin.sock", &rig.haproxy), ("/run/haproxy-b/admin.sock", &second)]
     {
@@ -128,4 +132,52 @@ fn a_server_that_leaves_is_no_fault() {
     for word in ["has no server", "can be reached again", "are there again"] {
         assert!(!daemon.log().contains(word), "{word}: {}", daemon.log());
     }
+}
+
+#[test]
+fn each_has_a_subset_of_the_servers_and_one_alone_has_all() {
+    let rig = Rig::new("leastconn", &[1.0, 1.0, 2.0, 4.0]);
+    // The page shows what changes: two lines of the service.
+    let whole = block(GUIDE, START_TO_FINISH, "yaml");
+    let (head, _) = whole.split_once("    sinks:").expect("the balancers");
+    let changed = block(GUIDE, "## A subset of the servers for each", "yaml");
+    let changed: String = changed.lines().map(|line| format!("    {line}\n")).collect();
+    let (mut second, file) = pair_by(&rig, "leastconn", format!("{head}{changed}"));
+    let doctor = plimsoll(&["doctor", "--config", arg(&file)]);
+    assert!(doctor.status.success(), "{}", out(&doctor));
+    let note = "each has a subset of the servers, weight 0 at the others";
+    assert!(out(&doctor).contains(note), "{}", out(&doctor));
+    let clients = [&rig.haproxy, &second].map(|haproxy| clients_of(haproxy, 200.0));
+    let mut daemon = Daemon::spawn(&file, rig.api, &rig.path("log"), &[]);
+    daemon.wait_until_it_answers();
+    let held = |haproxy: &Haproxy| ["s1", "s2", "s3", "s4"].map(|name| haproxy.weight(name));
+    until_within(Duration::from_secs(60), "one server to be shared at most", || {
+        let both = held(&rig.haproxy).into_iter().zip(held(&second));
+        both.clone().filter(|(a, b)| *a > 0 && *b > 0).count() < 2
+            && both.clone().any(|(a, _)| a > 0)
+            && both.into_iter().any(|(_, b)| b > 0)
+    });
+    // What was planned is what is held: nothing is taken for a change by others.
+    std::thread::sleep(Duration::from_secs(5));
+    assert!(!daemon.log().contains("not by Plimsoll"), "{}", daemon.log());
+    assert!(trouble(&daemon).is_empty(), "{}", trouble(&daemon));
+
+    let [_mine, theirs] = clients;
+    drop(theirs);
+    second.stop();
+    let planned = |daemon: &Daemon| {
+        let weights = daemon.weights();
+        let backends = weights["backends"].as_array().expect("backends").iter();
+        backends.filter(|b| b["weight"].as_u64().is_some_and(|weight| weight > 0)).count()
+    };
+    until_within(Duration::from_secs(30), "the first to serve with all", || {
+        held(&rig.haproxy).into_iter().filter(|weight| *weight > 0).count() == planned(&daemon)
+    });
+    second.start_again();
+    until("it to be well", || trouble(&daemon).is_empty());
+    until_within(Duration::from_secs(30), "a subset for each again", || {
+        let both = held(&rig.haproxy).into_iter().zip(held(&second));
+        both.filter(|(a, b)| *a > 0 && *b > 0).count() < 2
+    });
+    assert!(daemon.is_running());
 }

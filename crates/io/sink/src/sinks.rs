@@ -14,16 +14,18 @@ use crate::{Servers, SinkError, SinkHandle, Steered, Steering};
 /// The most balancers in front of one pool.
 const MOST: usize = 64;
 
-/// The balancers of a service, at least one: all of them get the same weights, and what they report is added up.
+/// The balancers of a service, at least one: all of them get the same weights, or each those of its subset of the
+/// servers, and what they report is added up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sinks {
     first: Sink,
     more: Vec<Sink>,
+    subsets: bool,
 }
 
 impl From<Sink> for Sinks {
     fn from(first: Sink) -> Self {
-        Sinks { first, more: Vec::new() }
+        Sinks { first, more: Vec::new(), subsets: false }
     }
 }
 
@@ -50,7 +52,22 @@ impl Sinks {
             claim(&sink.spelled_out(), item, &mut named, "is named once")?;
         }
         let mut all = all.into_iter();
-        Some(Sinks { first: all.next()?, more: all.collect() })
+        Some(Sinks { first: all.next()?, more: all.collect(), subsets: false })
+    }
+
+    /// Reads `subsets`: whether each of these balancers is to have a subset of the servers.
+    pub fn read_subsets(&mut self, cursor: &Cursor<'_>) -> Option<()> {
+        self.subsets = cursor.boolean()?;
+        if self.subsets && self.more.is_empty() {
+            return cursor
+                .problem("expected at least two balancers in sinks, each to have a subset");
+        }
+        Some(())
+    }
+
+    /// Whether each of several balancers has a subset of the servers.
+    pub fn have_subsets(&self) -> bool {
+        self.subsets
     }
 
     /// The first one, of which is asked what is the same for all.
@@ -66,6 +83,11 @@ impl Sinks {
     /// How many they are.
     pub fn count(&self) -> u32 {
         1 + self.more.len() as u32
+    }
+
+    /// How many of them give requests to the same servers and do not know of each other's.
+    pub fn sharing(&self) -> u32 {
+        if self.subsets { 1 } else { self.count() }
     }
 
     /// What all of them bear.
@@ -120,7 +142,8 @@ impl Sinks {
             let pool = (!is_first).then(|| sink.pool().to_owned());
             members.push((Named { place, pool }, sink.start(steering, steered.clone())?));
         }
-        Ok(start_several(members, GONE))
+        let greatest = *self.limits().range.end();
+        Ok(start_several(members, GONE, self.subsets.then_some(greatest)))
     }
 }
 

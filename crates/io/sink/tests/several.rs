@@ -17,18 +17,22 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Read from a configuration, as a daemon does.
 fn sinks(haproxys: &[&Haproxy]) -> Sinks {
     let sockets: Vec<PathBuf> = haproxys.iter().map(|haproxy| haproxy.socket("admin")).collect();
-    sinks_at(&sockets).expect("valid")
+    sinks_at(&sockets, false).expect("valid")
 }
 
-fn sinks_at(sockets: &[PathBuf]) -> Result<Sinks, Vec<ConfigError>> {
+fn sinks_at(sockets: &[PathBuf], subsets: bool) -> Result<Sinks, Vec<ConfigError>> {
     let item = |socket: &PathBuf| {
         format!("{{ haproxy: {{ socket: {}, backend: shop }} }}", socket.display())
     };
     let all: Vec<String> = sockets.iter().map(item).collect();
-    let document = Document::parse("F", &format!("sinks: [ {} ]\n", all.join(", "))).expect("YAML");
+    let text = format!("sinks: [ {} ]\nsubsets: {subsets}\n", all.join(", "));
+    let document = Document::parse("F", &text).expect("YAML");
     document.read(|cursor: &Cursor<'_>| {
-        let fields = cursor.fields(&["sinks"])?;
-        fields.required("sinks", "sinks", |c| Sinks::read(c, &mut Once::default()))
+        let fields = cursor.fields(&["sinks", "subsets"])?;
+        let mut sinks =
+            fields.required("sinks", "sinks", |c| Sinks::read(c, &mut Once::default()))?;
+        sinks.read_subsets(fields.get("subsets")?)?;
+        Some(sinks)
     })
 }
 
@@ -186,6 +190,72 @@ async fn one_that_is_gone_does_not_keep_the_others_from_being_steered() {
     assert_eq!([haproxys[1].weight("s1"), haproxys[1].weight("s2")], ["1", "2"]);
 }
 
+/// Requests to one of them for a moment.
+fn load(port: u16, rate_rps: f64, time: Duration) {
+    let target = Target::resolve(&format!("http://127.0.0.1:{port}/")).expect("a URL");
+    start(LoadSpec::poisson(target, rate_rps, time)).expect("clients").join().expect("a report");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_has_a_subset_that_follows_its_traffic_and_takes_over_from_one_that_is_gone() {
+    let bed = bed();
+    let ports = [free_port(), free_port()];
+    let mut haproxys = ports.map(|port| Haproxy::start(&proxies(&bed, "leastconn", port)));
+    let sockets = haproxys.each_ref().map(|haproxy| haproxy.socket("admin"));
+    let mut handle = steer(&sinks_at(&sockets, true).expect("valid"));
+    let held = |haproxy: &Haproxy| -> [u32; 2] {
+        ["s1", "s2"].map(|server| haproxy.weight(server).parse().expect("a number"))
+    };
+    read(&mut handle, |_| true).await;
+    handle.program(plan(1, [30, 70]));
+    let done = until(&mut handle, |report| match report {
+        SinkReport::Applied(applied) => Some(applied),
+        SinkReport::Failed(_, loss) => panic!("{loss:?}"),
+        _ => None,
+    })
+    .await;
+    assert_eq!(done.weights, [(BackendId(1), 30), (BackendId(2), 70)], "the plan's weights");
+    // Three times the plan's, as far as HAProxy's 256 allows; the heaviest is shared.
+    assert_eq!(haproxys.each_ref().map(held), [[0, 150], [90, 60]]);
+    read(&mut handle, |_| true).await;
+
+    // All traffic comes to the first: its subset grows, and no report takes that for a change by others.
+    load(ports[0], 300.0, Duration::from_secs(2));
+    let whole: [u32; 2] = [90, 210];
+    let sum = |haproxys: &[Haproxy; 2]| {
+        let [a, b] = haproxys.each_ref().map(held);
+        [a[0] + b[0], a[1] + b[1]]
+    };
+    let begin = Instant::now();
+    loop {
+        let report = read(&mut handle, |_| true).await;
+        assert_eq!(weights(&report), [30, 70]);
+        if held(&haproxys[0])[0] > 0 && sum(&haproxys) == whole {
+            break;
+        }
+        assert!(begin.elapsed() < PATIENCE, "{:?}", haproxys.each_ref().map(held));
+    }
+
+    // Without the second, the first serves with all.
+    haproxys[1].stop();
+    degraded(&mut handle).await;
+    while held(&haproxys[0]) != whole {
+        assert_eq!(weights(&read(&mut handle, |_| true).await), [30, 70]);
+        assert!(begin.elapsed() < 2 * PATIENCE, "{:?}", held(&haproxys[0]));
+    }
+    haproxys[1].start_again();
+    well(&mut handle).await;
+    while sum(&haproxys) != whole || held(&haproxys[1]) == [0, 0] {
+        read(&mut handle, |_| true).await;
+        assert!(begin.elapsed() < 3 * PATIENCE, "{:?}", haproxys.each_ref().map(held));
+    }
+    read(&mut handle, |report| weights(report) == [30, 70]).await;
+
+    // A weight that another sets is reported, though it is what the plan has for both together.
+    haproxys[0].ask("set server shop/s2 weight 70");
+    read(&mut handle, |report| weights(report)[1] != 70).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn balancers_with_different_methods_are_refused_by_name() {
     let bed = bed();
@@ -269,10 +339,12 @@ fn one_haproxy_by_two_spellings_is_refused() {
     let haproxy = Haproxy::start(&proxies(&bed, "roundrobin", free_port()));
     let socket = haproxy.socket("admin");
     let elsewhere = haproxy.dir.join("..").join(haproxy.dir.file_name().expect("a name"));
-    let error = sinks_at(&[socket.clone(), elsewhere.join("admin.sock")]).expect_err("one HAProxy");
+    let error =
+        sinks_at(&[socket.clone(), elsewhere.join("admin.sock")], false).expect_err("one HAProxy");
     let [error] = &error[..] else { panic!("{error:?}") };
     assert!(error.to_string().contains("that is named once"), "{error}");
     // One that does not run yet is known by its directory.
-    sinks_at(&[haproxy.dir.join("new.sock"), elsewhere.join("new.sock")]).expect_err("one HAProxy");
-    sinks_at(&[socket, elsewhere.join("operator.sock")]).expect("two sockets");
+    sinks_at(&[haproxy.dir.join("new.sock"), elsewhere.join("new.sock")], false)
+        .expect_err("one HAProxy");
+    sinks_at(&[socket, elsewhere.join("operator.sock")], false).expect("two sockets");
 }

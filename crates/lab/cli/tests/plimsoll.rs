@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-use plimsoll_lanes::{Lb, Steered, daemon_configuration};
+use plimsoll_lanes::{Given, Lb, Steered, daemon_configuration};
 
 use program::{LAB, build_plimsoll};
 
@@ -16,7 +16,8 @@ fn the_configuration_of_a_lane_is_one_that_plimsoll_accepts() {
     let servers = [("s1".to_owned(), SocketAddr::from(([127, 0, 0, 1], 81)))];
     let api = SocketAddr::from(([127, 0, 0, 1], 82));
     let sockets = vec![Path::new("/x/a.sock")];
-    let steered = Steered { servers: &servers, lb: Lb::Haproxy, sockets, from_nothing: false };
+    let steered =
+        Steered { servers: &servers, lb: Lb::Haproxy, sockets, given: Given::Configuration };
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("plimsoll.yaml");
     let text = daemon_configuration(&steered, Path::new("/x/state"), api).to_string();

@@ -33,8 +33,19 @@ pub struct Steered<'a> {
     pub lb: Lb,
     /// HAProxy's admin sockets, or the proxy's; at least one.
     pub sockets: Vec<&'a Path>,
-    /// It is given the first socket and nothing else.
-    pub from_nothing: bool,
+    /// What it is given.
+    pub given: Given,
+}
+
+/// What a daemon is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Given {
+    /// A configuration, everything that is optional by default.
+    Configuration,
+    /// The same, in which each of several balancers has a subset of the servers.
+    Subsets,
+    /// The first socket and nothing else.
+    Socket,
 }
 
 /// A running daemon; killed when dropped.
@@ -50,7 +61,7 @@ impl Daemon {
     /// # Errors
     /// When there is no `plimsoll`, or it ends at once or does not answer.
     pub fn start(family: &Family, name: &str, steered: &Steered) -> Result<Self, LaneError> {
-        if !steered.from_nothing {
+        if steered.given != Given::Socket {
             return Daemon::start_with(family, name, |store, api| {
                 configuration(steered, store, api)
             });
@@ -157,8 +168,12 @@ pub fn configuration(steered: &Steered, store: &Path, api: SocketAddr) -> Value 
         [one] => ("sink", sink(one)),
         several => ("sinks", several.iter().map(sink).collect()),
     };
+    let mut service = json!({ "name": SERVICE, "backends": backends, key: sinks });
+    if steered.given == Given::Subsets {
+        service["subsets"] = json!(true);
+    }
     json!({
-        "services": [{ "name": SERVICE, "backends": backends, key: sinks }],
+        "services": [service],
         "store": { "path": store },
         "api": { "listen": api.to_string() },
     })

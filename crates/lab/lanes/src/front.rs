@@ -10,7 +10,7 @@ use plimsoll_sim::knapsack::ExploreMode;
 use plimsoll_testbed::Service;
 use plimsoll_testbed::load::{self, Arrivals, LoadHandle, LoadReport, LoadSpec, Target};
 
-use crate::daemon::{Daemon, Steered};
+use crate::daemon::{Daemon, Given, Steered};
 use crate::haproxy::{Haproxy, Server};
 use crate::knapsack::KnapsackDriver;
 use crate::proxy::{Proxy, proxy_policy};
@@ -94,6 +94,8 @@ impl Balancer {
 pub enum SteeredBy {
     /// A Plimsoll daemon.
     Plimsoll,
+    /// One that gives each of several balancers a subset of the servers.
+    PlimsollSubsets,
     /// One that is given nothing but HAProxy's socket: no file, no list of servers.
     PlimsollFromNothing,
     /// KnapsackLB's controller, which explores in this way.
@@ -177,12 +179,18 @@ impl Front {
         let (servers, lb) = (&self.addresses, self.spec.lb);
         let sockets: Vec<&Path> = self.balancers.iter().map(Balancer::socket).collect();
         match self.spec.steering {
-            Some(by @ (SteeredBy::Plimsoll | SteeredBy::PlimsollFromNothing))
-                if self.daemon.is_none() =>
-            {
+            Some(
+                by @ (SteeredBy::Plimsoll
+                | SteeredBy::PlimsollSubsets
+                | SteeredBy::PlimsollFromNothing),
+            ) if self.daemon.is_none() => {
                 let name = format!("{}-plimsoll", self.spec.name);
-                let from_nothing = by == SteeredBy::PlimsollFromNothing;
-                let steered = Steered { servers, lb, sockets, from_nothing };
+                let given = match by {
+                    SteeredBy::PlimsollFromNothing => Given::Socket,
+                    SteeredBy::PlimsollSubsets => Given::Subsets,
+                    _ => Given::Configuration,
+                };
+                let steered = Steered { servers, lb, sockets, given };
                 self.daemon = Some(Daemon::start(family, &name, &steered)?);
                 Ok(())
             }

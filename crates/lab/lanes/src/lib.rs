@@ -33,7 +33,7 @@ mod program;
 mod proxy;
 mod section;
 
-pub use daemon::{Daemon, Steered, configuration as daemon_configuration};
+pub use daemon::{Daemon, Given, Steered, configuration as daemon_configuration};
 pub use envoy::{Envoy, envoy, envoy_version, find_envoy};
 pub use error::LaneError;
 pub use family::{Family, Member};

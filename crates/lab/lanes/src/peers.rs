@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
-use crate::daemon::{Daemon, Steered, configuration as daemon_configuration};
+use crate::daemon::{Daemon, Given, Steered, configuration as daemon_configuration};
 use crate::envoy::{self, Setting};
 use crate::family::Member;
 use crate::haproxy::{SECTION, Server, preamble, server_lines};
@@ -258,8 +258,12 @@ fn steer(
 ) -> Result<Daemon, LaneError> {
     let servers: Vec<(String, SocketAddr)> =
         servers.iter().map(|server| (server.name.clone(), server.address)).collect();
-    let steered =
-        Steered { servers: &servers, lb: Lb::Haproxy, sockets: vec![socket], from_nothing: false };
+    let steered = Steered {
+        servers: &servers,
+        lb: Lb::Haproxy,
+        sockets: vec![socket],
+        given: Given::Configuration,
+    };
     let sinks: Vec<Value> = (0..count)
         .map(|i| json!({ "haproxy": { "socket": socket, "backend": format!("{SECTION}{i}") } }))
         .collect();

@@ -29,6 +29,9 @@ pub enum LaneKind {
     /// Plimsoll steers two such HAProxys with one set of weights, from knowing nothing.
     #[value(name = "plimsoll-leastconn-2")]
     PlimsollLeastconn2,
+    /// Plimsoll steers two such HAProxys, each with a subset of the servers, from knowing nothing.
+    #[value(name = "plimsoll-subsets-2")]
+    PlimsollSubsets2,
 }
 
 impl LaneKind {
@@ -45,6 +48,7 @@ impl LaneKind {
             LaneKind::PlimsollNothing => "plimsoll-nothing",
             LaneKind::LeastconnOracle2 => "leastconn-oracle-2",
             LaneKind::PlimsollLeastconn2 => "plimsoll-leastconn-2",
+            LaneKind::PlimsollSubsets2 => "plimsoll-subsets-2",
         }
     }
 
@@ -85,11 +89,13 @@ impl LaneKind {
     pub fn steering(self) -> Option<SteeredBy> {
         use LaneKind::{
             PlimsollLeastconn, PlimsollLeastconn2, PlimsollNothing, PlimsollRoundrobin,
+            PlimsollSubsets2,
         };
         match self {
             PlimsollRoundrobin | PlimsollLeastconn | PlimsollLeastconn2 => {
                 Some(SteeredBy::Plimsoll)
             }
+            PlimsollSubsets2 => Some(SteeredBy::PlimsollSubsets),
             PlimsollNothing => Some(SteeredBy::PlimsollFromNothing),
             _ => None,
         }
@@ -103,7 +109,9 @@ impl LaneKind {
     /// How many HAProxys stand before its servers.
     pub fn balancers(self) -> usize {
         match self {
-            LaneKind::LeastconnOracle2 | LaneKind::PlimsollLeastconn2 => 2,
+            LaneKind::LeastconnOracle2
+            | LaneKind::PlimsollLeastconn2
+            | LaneKind::PlimsollSubsets2 => 2,
             _ => 1,
         }
     }

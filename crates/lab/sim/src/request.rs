@@ -21,6 +21,8 @@ use plimsoll_queueing::HaproxyRoundRobin;
 const ERROR_NS: u64 = 1_000_000;
 /// Clients give up on a hanging backend after this.
 const PATIENCE_NS: u64 = 10_000_000_000;
+/// HAProxy's highest weight.
+const GREATEST_WEIGHT: u32 = 256;
 /// Interval at which arrivals are checked for while there is no traffic.
 const SILENCE_NS: u64 = 100_000_000;
 
@@ -106,6 +108,8 @@ pub struct RequestPool {
     servers: Vec<Server>,
     /// At least one; a request comes to any of them, and each counts only its own.
     balancers: Vec<Balancer>,
+    /// Where each balancer has a subset of the servers: its weights at all of them.
+    subsets: Option<Vec<Vec<u32>>>,
     /// What each balancer has in flight at each server.
     held: Vec<Vec<u32>>,
     /// Random numbers of which balancer a request comes to.
@@ -154,6 +158,7 @@ impl RequestPool {
             rate_rps: 0.0,
             servers: pool.iter().zip(weights).map(server).collect(),
             balancers: vec![Balancer::new(method, weights)],
+            subsets: None,
             held: vec![vec![0; pool.len()]],
             ways,
             departures: BinaryHeap::new(),
@@ -169,6 +174,28 @@ impl RequestPool {
         let weights = self.effective();
         self.balancers = (0..count.max(1)).map(|_| Balancer::new(self.method, &weights)).collect();
         self.held = vec![vec![0; self.servers.len()]; self.balancers.len()];
+    }
+
+    /// Gives each balancer a subset of the servers, as [`plimsoll_pack::subsets`] does for equal traffic. To be called
+    /// before the first request, after [`RequestPool::set_balancers`].
+    pub fn divide_into_subsets(&mut self) {
+        let rows = self.rows();
+        let balancer = |row: &Vec<u32>| Balancer::new(self.method, row);
+        self.balancers = rows.iter().map(balancer).collect();
+        self.subsets = Some(rows);
+    }
+
+    /// Each balancer's weights where it has a subset, of servers that are up.
+    fn rows(&self) -> Vec<Vec<u32>> {
+        let most = self.servers.iter().map(|s| s.weight).max().unwrap_or(1).max(1);
+        let scaled: Vec<u32> =
+            self.servers.iter().map(|s| s.weight * (GREATEST_WEIGHT / most).max(1)).collect();
+        let mut rows = plimsoll_pack::subsets(&scaled, &vec![1.0; self.balancers.len()]);
+        for row in &mut rows {
+            let of_servers = row.iter_mut().zip(&self.servers);
+            of_servers.filter(|(_, s)| s.effective() == 0).for_each(|(weight, _)| *weight = 0);
+        }
+        rows
     }
 
     /// Picks by a smooth weighted round robin instead of HAProxy's own: a baseline for experiments that are about
@@ -298,6 +325,9 @@ impl RequestPool {
     }
 
     fn tell_balancer(&mut self, i: usize) {
+        if self.subsets.is_some() {
+            return self.tell_subsets();
+        }
         let weight = self.servers[i].effective();
         let all = as_parts(&self.effective());
         for (balancer, held) in self.balancers.iter_mut().zip(&self.held) {
@@ -305,6 +335,23 @@ impl RequestPool {
                 Balancer::RoundRobin(rr) => rr.set_weight(i, weight),
                 Balancer::Smooth(rr) => rr.set_weights(&all),
                 Balancer::LeastConn(lc) => lc.set_weight(i, weight, held[i]),
+            }
+        }
+    }
+}
+
+impl RequestPool {
+    /// Where one weight has changed, the subsets of all servers may have.
+    fn tell_subsets(&mut self) {
+        let rows = self.rows();
+        let before = self.subsets.replace(rows.clone()).unwrap_or_default();
+        for (b, (row, before)) in rows.iter().zip(&before).enumerate() {
+            for i in (0..row.len()).filter(|&i| row[i] != before[i]) {
+                match &mut self.balancers[b] {
+                    Balancer::RoundRobin(rr) => rr.set_weight(i, row[i]),
+                    Balancer::Smooth(rr) => rr.set_weights(&as_parts(row)),
+                    Balancer::LeastConn(lc) => lc.set_weight(i, row[i], self.held[b][i]),
+                }
             }
         }
     }
@@ -413,14 +460,17 @@ impl PoolModel for RequestPool {
             s.weight = weight;
         }
         let effective = self.effective();
-        for balancer in &mut self.balancers {
+        let rows = self.subsets.is_some().then(|| self.rows());
+        for (b, balancer) in self.balancers.iter_mut().enumerate() {
+            let effective = rows.as_ref().map_or(&effective, |rows| &rows[b]);
             *balancer = match balancer {
                 Balancer::Smooth(_) if method == Method::RoundRobin => {
-                    Balancer::Smooth(SmoothRoundRobin::new(&as_parts(&effective)))
+                    Balancer::Smooth(SmoothRoundRobin::new(&as_parts(effective)))
                 }
-                _ => Balancer::new(method, &effective),
+                _ => Balancer::new(method, effective),
             };
         }
+        self.subsets = rows;
         (0..self.servers.len()).for_each(|i| self.changed(i));
     }
 

@@ -30,6 +30,8 @@ pub struct WorldSpec {
     pub smooth: bool,
     /// How many balancers stand before the pool, each of which counts only its own requests.
     pub balancers: u32,
+    /// Each of them has a subset of the backends.
+    pub subsets: bool,
     /// Poisson arrivals, requests per second.
     pub rate_rps: f64,
     /// The weights that the balancer starts with.
@@ -54,6 +56,7 @@ impl WorldSpec {
             method,
             smooth: false,
             balancers: 1,
+            subsets: false,
             rate_rps: load * capacity,
             poll,
             seed,
@@ -136,6 +139,9 @@ impl World {
         let mut pool_model =
             RequestPool::new(pool, weights, spec.service_us, spec.service, spec.method, spec.seed);
         pool_model.set_balancers(spec.balancers as usize);
+        if spec.subsets {
+            pool_model.divide_into_subsets();
+        }
         pool_model.set_rate(spec.rate_rps);
         pool_model.keep_answers();
         if spec.smooth {
@@ -173,7 +179,8 @@ impl World {
         let backends = (0..self.pool_model.len())
             .map(|i| BackendSpec { id: BackendId(i as u32), name: format!("s{i}") })
             .collect();
-        ServiceSpec { balancers: self.spec.balancers, ..ServiceSpec::new("sim", backends) }
+        let balancers = if self.spec.subsets { 1 } else { self.spec.balancers };
+        ServiceSpec { balancers, ..ServiceSpec::new("sim", backends) }
     }
 
     /// Starts a controller.

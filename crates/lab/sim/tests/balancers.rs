@@ -1,5 +1,5 @@
 //! Several balancers before one pool, each of which counts only its own requests in flight: what it brings that the
-//! controller knows how many they are.
+//! controller knows how many they are, and that each has a subset of the servers.
 
 use plimsoll_control::ServiceSpec;
 use plimsoll_sim::{Method, World, WorldSpec, paper_pool};
@@ -8,9 +8,13 @@ use plimsoll_sim::{Method, World, WorldSpec, paper_pool};
 /// believes in so many; and what that says they cost.
 fn behind(balancers: u32, believed: u32, load: f64, seed: u64) -> (f64, Option<f64>) {
     let spec = WorldSpec::new(paper_pool(11), Method::LeastConn, load, seed);
-    let mut world = World::new(WorldSpec { balancers, ..spec });
+    let world = World::new(WorldSpec { balancers, ..spec });
     let spec = world.service_spec();
-    world.attach(ServiceSpec { balancers: believed, ..spec }, None);
+    learned(world, ServiceSpec { balancers: believed, ..spec })
+}
+
+fn learned(mut world: World, spec: ServiceSpec) -> (f64, Option<f64>) {
+    world.attach(spec, None);
     world.run_for(240.0);
     let from = world.now();
     world.run_for(300.0);
@@ -35,5 +39,22 @@ fn a_controller_that_knows_of_two_or_three_balancers_serves_better() {
         assert!(aware < unaware, "{load}, {balancers}: {aware:.1} and {unaware:.1} ms");
         let cost = cost.expect("it is modelled");
         assert!((0.02..1.0).contains(&cost), "{load}, {balancers}: {cost}");
+    }
+}
+
+#[test]
+fn two_balancers_with_a_subset_each_serve_better_than_two_with_the_whole_pool() {
+    for load in [0.5, 0.7, 0.85] {
+        let (one, _) = behind(1, 1, load, 3);
+        let (whole, _) = behind(2, 2, load, 3);
+        let spec = WorldSpec::new(paper_pool(11), Method::LeastConn, load, 3);
+        let world = World::new(WorldSpec { balancers: 2, subsets: true, ..spec });
+        let spec = world.service_spec();
+        let (subsets, cost) = learned(world, spec);
+        println!(
+            "load {load}: one {one:.1} ms, two {whole:.1} ms, two with subsets {subsets:.1} ms"
+        );
+        assert_eq!(cost, None, "none that counts only a part");
+        assert!(subsets < whole, "{load}: {subsets:.1} and {whole:.1} ms");
     }
 }

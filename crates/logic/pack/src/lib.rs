@@ -10,7 +10,8 @@
 //!   weights; it is found by a safeguarded Newton iteration.
 //!
 //! Around them: the paper's two-step refinement ([`pack_two_step`], §4.4), the exact optimum in whole
-//! units ([`pack_units`]) and the rounding to what a balancer can hold ([`round_to_range`]).
+//! units ([`pack_units`]), the rounding to what a balancer can hold ([`round_to_range`]) and the division of a pool among
+//! balancers that do not know of each other ([`subsets`]).
 //!
 //! Every answer says its objective, a bound that no other answer can pass, and whether the two meet
 //! ([`Packing`]). Nothing here knows a clock: effort is bounded by counts ([`Effort`]).
@@ -31,6 +32,7 @@ mod pareto;
 mod problem;
 mod root;
 mod round;
+mod subsets;
 mod terms;
 mod theta;
 mod two_step;
@@ -42,4 +44,5 @@ pub use menu::pack_menus;
 pub use packing::{Packing, Status};
 pub use problem::{Choice, CurveBackend, CurveProblem, Effort, MenuProblem, PackError};
 pub use round::{Rounded, round_to_range};
+pub use subsets::subsets;
 pub use two_step::pack_two_step;

@@ -4,6 +4,7 @@
 mod dedicated;
 mod handle;
 mod several;
+mod subsets;
 
 use std::future::Future;
 use std::path::{Path, PathBuf};

@@ -1,11 +1,11 @@
-//! Several balancers before one pool, behind one handle: plans go to all of them, and what they report is added up.
+//! Several balancers before one pool, behind one handle: plans go to all of them, and what they report is added up. All
+//! get the same weights, or each those of its subset of the servers ([`super::subsets`]).
 //!
 //! While one is lost the others are steered on: what it had counted stays in the sums, and what it had in flight does
 //! not. When it comes back, its weights are reported as they are, which is what has the controller assert them again. So
 //! it is with one that refuses to be steered. The pool is then degraded, and the reason is reported. Weights that differ
 //! between balancers are reported as those that deviate from the plan.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::future::poll_fn;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,12 +14,14 @@ use std::task::Poll;
 use std::time::Duration;
 
 use plimsoll_model::{
-    Applied, BackendId, BalancerReport, ResponseTimes, ServerReport, ServerStatus, Traffic,
+    Applied, BackendId, BalancerReport, Plan, PlanEntry, ResponseTimes, ServerReport, ServerStatus,
+    Traffic,
 };
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::handle::{Loss, Orders, SinkEnd, SinkHandle, SinkReport};
+use super::subsets::{Row, Subsets};
 
 /// What a member is called in messages.
 pub struct Named {
@@ -47,21 +49,36 @@ impl fmt::Display for Named {
 }
 
 /// Starts it on the runtime of the caller; it ends when the handle is dropped. A member that is silent for `gone`
-/// is gone.
-pub fn start(members: Vec<(Named, SinkHandle)>, gone: Duration) -> SinkHandle {
+/// is gone. With `subsets`, the highest weight that all can hold, each gets a subset of the servers.
+pub fn start(
+    members: Vec<(Named, SinkHandle)>,
+    gone: Duration,
+    subsets: Option<u32>,
+) -> SinkHandle {
     let (handle, end) = SinkHandle::new();
     let member = |(name, handle)| Member {
         name,
         handle,
         last: None,
+        due: Row::new(),
+        moves: false,
         fresh: false,
         heard: Instant::now(),
         lost: None,
         answer: None,
     };
-    let members = members.into_iter().map(member).collect();
-    let several =
-        Several { members, end, gone, planned: BTreeMap::new(), epoch: None, degraded: None };
+    let members: Vec<Member> = members.into_iter().map(member).collect();
+    let subsets = subsets.map(|greatest| Subsets::new(members.len(), greatest));
+    let several = Several {
+        members,
+        end,
+        gone,
+        subsets,
+        plan: None,
+        planned: Row::new(),
+        epoch: None,
+        degraded: None,
+    };
     tokio::spawn(several.run());
     handle
 }
@@ -70,6 +87,10 @@ struct Member {
     name: Named,
     handle: SinkHandle,
     last: Option<BalancerReport>,
+    /// The weights that it should hold.
+    due: Row,
+    /// It was given another subset, and has not answered yet.
+    moves: bool,
     /// It has reported since the last sum.
     fresh: bool,
     heard: Instant,
@@ -83,14 +104,24 @@ impl Member {
     fn is_live(&self) -> bool {
         self.lost.is_none()
     }
+
+    /// Requests that it has given to servers; none where it does not tell.
+    fn counted(&self) -> Option<u64> {
+        let report = self.last.as_ref().filter(|report| report.traffic == Traffic::Counted)?;
+        Some(report.servers.iter().fold(0, |sum, server| sum.saturating_add(server.started_total)))
+    }
 }
 
 struct Several {
     members: Vec<Member>,
     end: SinkEnd,
     gone: Duration,
-    /// The weights of the last plan.
-    planned: BTreeMap<BackendId, u32>,
+    /// Where each has a subset of the servers.
+    subsets: Option<Subsets>,
+    /// The last plan.
+    plan: Option<Plan>,
+    /// The weights of all plans so far, the last ones of each server.
+    planned: Row,
     /// The plan that is not answered yet.
     epoch: Option<u64>,
     /// What was last reported of balancers that cannot be steered.
@@ -121,6 +152,7 @@ impl Several {
             }
             self.miss();
             self.answer();
+            self.divide_anew();
             self.sum();
         }
     }
@@ -128,14 +160,47 @@ impl Several {
     fn pass_on(&mut self, orders: Orders) {
         if let Some(servers) = orders.servers {
             self.members.iter().for_each(|m| m.handle.set_servers(servers.clone()));
-            self.planned.clear();
+            (self.plan, self.planned) = (None, Row::new());
+            // A subset that waits was made for those before, and is dropped.
+            self.members.iter_mut().for_each(|m| (m.due, m.moves) = (Row::new(), false));
         }
         let Some(plan) = orders.plan else { return };
         self.planned.extend(plan.entries.iter().map(|entry| (entry.backend, entry.weight)));
         self.epoch = Some(plan.epoch);
+        self.divide();
         for member in &mut self.members {
-            member.answer = None;
-            member.handle.program(plan.clone());
+            (member.answer, member.moves) = (None, false);
+            member.handle.program(with_weights(&plan, &member.due));
+        }
+        self.plan = Some(plan);
+    }
+
+    /// Divides what is planned among those that are there.
+    fn divide(&mut self) {
+        let live: Vec<bool> = self.members.iter().map(Member::is_live).collect();
+        let mut rows = self.subsets.as_mut().map(|subsets| subsets.divide(&live, &self.planned));
+        for (at, member) in self.members.iter_mut().enumerate() {
+            let row = rows.as_mut().map(|rows| std::mem::take(&mut rows[at]));
+            // One that has no part, because it is lost, gets all should it be there after all.
+            let row = row.filter(|row| row.values().any(|weight| *weight > 0));
+            member.due = row.unwrap_or_else(|| self.planned.clone());
+        }
+    }
+
+    /// Gives each another subset where the traffic has moved between them, one is lost, or is there again.
+    fn divide_anew(&mut self) {
+        let (Some(subsets), Some(plan), None) = (&mut self.subsets, &self.plan, self.epoch) else {
+            return;
+        };
+        let live: Vec<bool> = self.members.iter().map(Member::is_live).collect();
+        if self.members.iter().any(|m| m.moves) || !subsets.is_stale(&live) {
+            return;
+        }
+        let plan = plan.clone();
+        self.divide();
+        for member in self.members.iter_mut().filter(|m| m.is_live()) {
+            (member.moves, member.fresh) = (true, false);
+            member.handle.program(with_weights(&plan, &member.due));
         }
     }
 
@@ -146,9 +211,11 @@ impl Several {
         match report {
             SinkReport::Read(report, _) => {
                 member.last = Some(report);
-                (member.fresh, member.lost) = (true, None);
+                // While it moves, what it read tells the weights of before.
+                (member.fresh, member.lost) = (!member.moves, None);
             }
             SinkReport::Lost(loss) => {
+                member.moves = false;
                 member.lost = Some(Loss { reason: member.name.says(&loss.reason), ..loss });
                 self.tell_degraded();
             }
@@ -156,14 +223,18 @@ impl Several {
                 // What it read before tells the weights of before.
                 (member.answer, member.fresh) = (Some(Ok(applied)), false);
             }
-            SinkReport::Failed(failed, loss) if Some(failed) == epoch => {
+            SinkReport::Failed(failed, loss) if Some(failed) == epoch || member.moves => {
                 // It refuses plans that others carry out: it cannot be steered, until it is read again.
                 if !loss.retryable {
                     let reason = member.name.says(&loss.reason);
                     member.lost = Some(Loss { reason, ..loss.clone() });
                 }
-                member.answer = Some(Err(loss));
+                // A subset that it has not taken is seen in the next reading.
+                if !std::mem::take(&mut member.moves) {
+                    member.answer = Some(Err(loss));
+                }
             }
+            SinkReport::Applied(_) if member.moves => (member.moves, member.fresh) = (false, false),
             // Of a plan that was replaced; and one balancer is whole or lost.
             SinkReport::Applied(_) | SinkReport::Failed(..) | SinkReport::Degraded(_) => {}
             SinkReport::Note(note) => {
@@ -194,8 +265,11 @@ impl Several {
         if self.members.iter().any(|m| m.answer.is_none() && m.is_live()) {
             return;
         }
-        let done: Vec<&Applied> =
-            self.members.iter().filter_map(|m| m.answer.as_ref()?.as_ref().ok()).collect();
+        let done: Vec<(&Member, &Applied)> = self
+            .members
+            .iter()
+            .filter_map(|m| Some((m, m.answer.as_ref()?.as_ref().ok()?)))
+            .collect();
         let failed: Vec<(&Member, &Loss)> = self
             .members
             .iter()
@@ -208,11 +282,17 @@ impl Several {
         // What one refuses that cannot be steered undoes nothing in the others.
         let fatal = failed.iter().find(|(m, l)| m.is_live() || (done.is_empty() && !l.retryable));
         let report = match (done.first(), fatal) {
-            (Some(first), None) => SinkReport::Applied(Applied {
-                epoch,
-                weights: first.weights.clone(),
-                commands: done.iter().map(|applied| applied.commands).sum(),
-            }),
+            (Some((member, first)), None) => {
+                let of_plan = |(id, held): &(BackendId, u32)| {
+                    let planned = self.planned.get(id).copied();
+                    (*id, as_planned(*held, member.due.get(id).copied(), planned))
+                };
+                SinkReport::Applied(Applied {
+                    epoch,
+                    weights: first.weights.iter().map(of_plan).collect(),
+                    commands: done.iter().map(|(_, applied)| applied.commands).sum(),
+                })
+            }
             (_, Some((member, loss))) => {
                 let others = match done.len() {
                     0 => "no balancer holds the plan".to_owned(),
@@ -233,6 +313,10 @@ impl Several {
             return;
         }
         self.members.iter_mut().for_each(|m| m.fresh = false);
+        if let Some(subsets) = &mut self.subsets {
+            let counted: Vec<Option<u64>> = self.members.iter().map(Member::counted).collect();
+            subsets.look(Instant::now(), &counted);
+        }
         if self.degraded != self.degraded_by() {
             self.tell_degraded();
         }
@@ -271,6 +355,26 @@ impl Several {
     }
 }
 
+/// The plan with these weights.
+fn with_weights(plan: &Plan, weights: &Row) -> Plan {
+    let entries = plan.entries.iter().map(|entry| PlanEntry {
+        weight: weights.get(&entry.backend).copied().unwrap_or(entry.weight),
+        ..entry.clone()
+    });
+    Plan { entries: entries.collect(), ..plan.clone() }
+}
+
+/// A weight that a member holds in terms of the plan: what was planned where it holds what is due, and otherwise
+/// something else.
+fn as_planned(held: u32, due: Option<u32>, planned: Option<u32>) -> u32 {
+    match planned {
+        Some(planned) if due == Some(held) => planned,
+        // By chance what the plan has for all balancers together.
+        Some(planned) if planned == held => planned.saturating_add(1),
+        _ => held,
+    }
+}
+
 /// The next report of any member; none from one whose task has died.
 async fn told(members: &mut [Member]) -> (usize, Option<SinkReport>) {
     poll_fn(|cx| {
@@ -285,7 +389,7 @@ async fn told(members: &mut [Member]) -> (usize, Option<SinkReport>) {
 }
 
 /// The sum of what all have last reported.
-fn added(members: &[Member], planned: &BTreeMap<BackendId, u32>) -> Result<BalancerReport, String> {
+fn added(members: &[Member], planned: &Row) -> Result<BalancerReport, String> {
     let reports = || members.iter().filter_map(|m| Some((m, m.last.as_ref()?)));
     let mut live = reports().filter(|(m, _)| m.is_live());
     let (first, base) = live.next().ok_or("no balancer is there")?;
@@ -307,7 +411,8 @@ fn added(members: &[Member], planned: &BTreeMap<BackendId, u32>) -> Result<Balan
     let ids = base.servers.iter().map(|server| server.backend);
     let servers = ids.map(|id| {
         let of = reports().filter_map(|(m, report)| {
-            Some((m.is_live(), report.servers.iter().find(|server| server.backend == id)?))
+            let server = report.servers.iter().find(|server| server.backend == id)?;
+            Some((m.is_live(), server, m.due.get(&id).copied()))
         });
         server(id, of.collect(), planned.get(&id).copied())
     });
@@ -322,20 +427,23 @@ fn added(members: &[Member], planned: &BTreeMap<BackendId, u32>) -> Result<Balan
 
 fn server(
     backend: BackendId,
-    all: Vec<(bool, &ServerReport)>,
+    all: Vec<(bool, &ServerReport, Option<u32>)>,
     planned: Option<u32>,
 ) -> ServerReport {
-    let live = || all.iter().filter(|(live, _)| *live).map(|(_, report)| *report);
+    let live = || all.iter().filter(|(live, ..)| *live).map(|(_, report, _)| *report);
     let counted = |count: fn(&ServerReport) -> u64| {
-        all.iter().fold(0u64, |sum, (_, report)| sum.saturating_add(count(report)))
+        all.iter().fold(0u64, |sum, (_, report, _)| sum.saturating_add(count(report)))
     };
     let now = |count: fn(&ServerReport) -> u32| {
         live().fold(0u32, |sum, report| sum.saturating_add(count(report)))
     };
-    let deviates = live().map(|report| report.weight).find(|weight| Some(*weight) != planned);
-    let answered: Option<Vec<u64>> = all.iter().map(|(_, report)| report.answered_total).collect();
+    let held = all.iter().filter(|(live, ..)| *live);
+    let mut held = held.map(|(_, report, due)| as_planned(report.weight, *due, planned));
+    let deviates = held.find(|weight| Some(*weight) != planned);
+    let answered: Option<Vec<u64>> =
+        all.iter().map(|(_, report, _)| report.answered_total).collect();
     let measured: Option<Vec<ResponseTimes>> =
-        all.iter().map(|(_, report)| report.response_times).collect();
+        all.iter().map(|(_, report, _)| report.response_times).collect();
     // It takes traffic as long as one of them sends it some.
     let status = live().map(|report| report.status).max_by_key(|status| status.takes_traffic());
     ServerReport {

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use plimsoll_lanes::{
-    Daemon, Envoy, Family, Haproxy, LaneError, Lb, Nginx, PATIENCE, Proxy, Server, Steered, within,
+    Daemon, Envoy, Family, Given, Haproxy, LaneError, Lb, Nginx, PATIENCE, Proxy, Server, Steered,
+    within,
 };
 use plimsoll_real::wordpress;
 use plimsoll_testbed::load::{self, Asked, LoadHandle, LoadSpec, Record, Target};
@@ -181,7 +182,7 @@ impl Lane {
             (Front::Haproxy(haproxy), true) => {
                 let (lb, socket) = (Lb::Haproxy, haproxy.socket());
                 let sockets = vec![socket];
-                let steered = Steered { servers, lb, sockets, from_nothing: false };
+                let steered = Steered { servers, lb, sockets, given: Given::Configuration };
                 Some(Daemon::start(family, &format!("{name}-plimsoll"), &steered)?)
             }
             _ => None,
