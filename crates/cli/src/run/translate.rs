@@ -119,6 +119,7 @@ fn spec(service: &config::Service, ids: &[BackendId], observe: bool) -> ServiceS
         observe,
         sink: service.sink.value.limits(),
         balancers: service.sink.value.sharing(),
+        subsets: service.sink.value.have_subsets(),
         ..ServiceSpec::new(&service.name, backends)
     }
 }

@@ -179,5 +179,20 @@ fn each_has_a_subset_of_the_servers_and_one_alone_has_all() {
         let both = held(&rig.haproxy).into_iter().zip(held(&second));
         both.filter(|(a, b)| *a > 0 && *b > 0).count() < 2
     });
-    assert!(daemon.is_running());
+    // A crash leaves the subsets, which the next daemon goes on with, and a clean exit all servers in both.
+    let before = [&rig.haproxy, &second].map(held);
+    daemon.kill();
+    assert_eq!([&rig.haproxy, &second].map(held), before);
+    let mut daemon = Daemon::spawn(&file, rig.api, &rig.path("log2"), &[]);
+    daemon.wait_until_it_answers();
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(!daemon.log().contains("not by Plimsoll"), "{}", daemon.log());
+    until("a subset for each", || {
+        let mut both = held(&rig.haproxy).into_iter().zip(held(&second));
+        both.any(|(a, b)| (a > 0) != (b > 0))
+    });
+    daemon.signal("TERM");
+    assert!(daemon.end().success());
+    let both = [&rig.haproxy, &second].map(held);
+    assert!(both[0] == both[1] && both[0].iter().all(|weight| *weight > 0), "{both:?}");
 }

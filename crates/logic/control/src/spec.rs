@@ -93,6 +93,9 @@ pub struct ServiceSpec {
     pub sink: SinkLimits,
     /// How many balancers stand before the pool with the same weights, each counting only its own requests.
     pub balancers: u32,
+    /// Each of several balancers has a subset of the backends, until the last plan, with which Plimsoll stops, gives all
+    /// backends to each.
+    pub subsets: bool,
 }
 
 impl ServiceSpec {
@@ -116,6 +119,7 @@ impl ServiceSpec {
             observe: false,
             sink: SinkLimits::haproxy(),
             balancers: 1,
+            subsets: false,
         }
     }
 }

@@ -14,8 +14,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use plimsoll_model::{
-    Applied, BackendId, BalancerReport, Plan, PlanEntry, ResponseTimes, ServerReport, ServerStatus,
-    Traffic,
+    Applied, BackendId, BalancerReport, Plan, PlanEntry, PlanKind, ResponseTimes, ServerReport,
+    ServerStatus, Traffic,
 };
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
@@ -167,7 +167,7 @@ impl Several {
         let Some(plan) = orders.plan else { return };
         self.planned.extend(plan.entries.iter().map(|entry| (entry.backend, entry.weight)));
         self.epoch = Some(plan.epoch);
-        self.divide();
+        self.divide(plan.kind);
         for member in &mut self.members {
             (member.answer, member.moves) = (None, false);
             member.handle.program(with_weights(&plan, &member.due));
@@ -175,10 +175,12 @@ impl Several {
         self.plan = Some(plan);
     }
 
-    /// Divides what is planned among those that are there.
-    fn divide(&mut self) {
+    /// Divides what is planned among those that are there. What stays when Plimsoll stops is whole in each: nobody
+    /// would divide it anew when one of them takes over from another.
+    fn divide(&mut self, kind: PlanKind) {
         let live: Vec<bool> = self.members.iter().map(Member::is_live).collect();
-        let mut rows = self.subsets.as_mut().map(|subsets| subsets.divide(&live, &self.planned));
+        let subsets = self.subsets.as_mut().filter(|_| kind != PlanKind::Leaving);
+        let mut rows = subsets.map(|subsets| subsets.divide(&live, &self.planned));
         for (at, member) in self.members.iter_mut().enumerate() {
             let row = rows.as_mut().map(|rows| std::mem::take(&mut rows[at]));
             // One that has no part, because it is lost, gets all should it be there after all.
@@ -193,13 +195,14 @@ impl Several {
             return;
         };
         let live: Vec<bool> = self.members.iter().map(Member::is_live).collect();
-        if self.members.iter().any(|m| m.moves) || !subsets.is_stale(&live) {
+        let moves = self.members.iter().any(|m| m.moves);
+        if moves || plan.kind == PlanKind::Leaving || !subsets.is_stale(&live) {
             return;
         }
         let plan = plan.clone();
-        self.divide();
+        self.divide(plan.kind);
         for member in self.members.iter_mut().filter(|m| m.is_live()) {
-            (member.moves, member.fresh) = (true, false);
+            member.moves = true;
             member.handle.program(with_weights(&plan, &member.due));
         }
     }
@@ -211,8 +214,7 @@ impl Several {
         match report {
             SinkReport::Read(report, _) => {
                 member.last = Some(report);
-                // While it moves, what it read tells the weights of before.
-                (member.fresh, member.lost) = (!member.moves, None);
+                (member.fresh, member.lost) = (true, None);
             }
             SinkReport::Lost(loss) => {
                 member.moves = false;
@@ -412,7 +414,9 @@ fn added(members: &[Member], planned: &Row) -> Result<BalancerReport, String> {
     let servers = ids.map(|id| {
         let of = reports().filter_map(|(m, report)| {
             let server = report.servers.iter().find(|server| server.backend == id)?;
-            Some((m.is_live(), server, m.due.get(&id).copied()))
+            // While it moves to another subset, weights of before and of after are ours.
+            let due = if m.moves { Some(server.weight) } else { m.due.get(&id).copied() };
+            Some((m.is_live(), server, due))
         });
         server(id, of.collect(), planned.get(&id).copied())
     });

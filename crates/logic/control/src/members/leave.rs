@@ -44,7 +44,8 @@ impl Controller {
         }
         let sum: f64 = weights.iter().map(|(_, weight)| f64::from(*weight)).sum();
         let held = |id| self.backends.iter().find(|b| b.id == id).and_then(|b| b.programmed);
-        let unchanged = weights.iter().all(|(id, weight)| held(*id) == Some(*weight));
+        let unchanged =
+            !self.spec.subsets && weights.iter().all(|(id, weight)| held(*id) == Some(*weight));
         // A plan under way may lead to other weights than the present ones.
         if sum == 0.0 || (unchanged && !self.commitment.is_pending()) {
             return;
