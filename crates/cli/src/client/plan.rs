@@ -79,8 +79,11 @@ fn facts(service: &ServicePlan) -> Vec<(&'static str, String)> {
     facts.push(("load", load));
     facts.push(("learns from", sources(plan.probed).to_owned()));
     if let Some(cost) = plan.several_cost {
+        let subsets = plan
+            .subsets_cost
+            .map_or(String::new(), |cost| format!(", with `subsets: true` {:.0} %", 100.0 * cost));
         let said = format!(
-            "each counts only its own requests: clients wait {:.0} % longer than behind one with these weights",
+            "each counts only its own requests: clients wait {:.0} % longer than behind one with these weights{subsets}",
             100.0 * cost
         );
         facts.push(("balancers", said));

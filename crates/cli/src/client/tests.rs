@@ -83,6 +83,7 @@ pub(crate) fn view(name: &str) -> ServiceView {
                 gain: 0.226,
             }),
             several_cost: None,
+            subsets_cost: None,
         },
         curves: vec![curve("s1")],
     }

@@ -44,7 +44,8 @@ pub fn examine(
             "give all balancers of the service the same method",
         ));
     }
-    let modelled = told.and_then(|view| view.plan.several_cost);
+    let plan = told.map(|view| &view.plan);
+    let modelled = plan.and_then(|plan| plan.several_cost.zip(plan.subsets_cost));
     let cost = match (method.kind, modelled, count) {
         // It takes no weights, which has been reported.
         (MethodKind::NoLiveWeights, ..) => return,
@@ -59,10 +60,12 @@ pub fn examine(
         (MethodKind::Split, ..) => {
             "each splits its requests by the same weights, which costs nothing".to_owned()
         }
-        (MethodKind::InFlight, Some(cost), _) => format!(
+        (MethodKind::InFlight, Some((whole, subsets)), _) => format!(
             "{BLIND}: clients wait about {:.0} % longer than behind one balancer with these weights, by the daemon's \
-             model of this pool at its present load; {SUBSETS}",
-            cost * 100.0
+             model of this pool at its present load, and {:.0} % with `subsets: true`, which gives each a subset of the \
+             servers",
+            whole * 100.0,
+            subsets * 100.0
         ),
         (MethodKind::InFlight, None, count) => {
             let cost = if count == 2 { COST_OF_TWO } else { COST_OF_THREE };

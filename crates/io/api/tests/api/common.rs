@@ -59,6 +59,7 @@ pub fn shop(name: &str) -> ServiceView {
                 gain: 0.18,
             }),
             several_cost: None,
+            subsets_cost: None,
         },
         curves: vec![CurveView {
             backend: "s1".to_owned(),

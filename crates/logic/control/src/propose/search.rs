@@ -241,8 +241,20 @@ impl Search {
         self.members.iter().map(|m| m.capacity_rps).collect()
     }
 
-    /// What these weights would do.
+    /// What these weights would do in all balancers.
     pub fn try_out(&self, weights: Vec<u32>) -> Found {
+        let rows = vec![weights.clone(); self.balancers.max(1) as usize];
+        self.try_each(&rows, weights)
+    }
+
+    /// What these weights would do if each balancer had a subset of the backends.
+    pub fn try_subsets(&self, weights: Vec<u32>) -> Found {
+        let parts = vec![1.0; self.balancers.max(1) as usize];
+        self.try_each(&plimsoll_pack::subsets(&weights, &parts), weights)
+    }
+
+    /// What the weights of each balancer would do.
+    fn try_each(&self, rows: &[Vec<u32>], weights: Vec<u32>) -> Found {
         let parked = weights.iter().filter(|&&w| w == 0).count();
         let stations: Vec<Station> = self.members.iter().map(Member::station).collect();
         let requests = requests_for(stations.len());
@@ -254,7 +266,7 @@ impl Search {
         };
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(self.seed);
         let mut balancers: Vec<HaproxyLeastconn> =
-            (0..self.balancers.max(1)).map(|_| HaproxyLeastconn::new(&weights)).collect();
+            rows.iter().map(|row| HaproxyLeastconn::new(row)).collect();
         let mut each: Vec<&mut HaproxyLeastconn> = balancers.iter_mut().collect();
         let seen = simulate_several(&stations, &mut each, &run, &mut rng);
         let total: u64 = seen.served.iter().sum();
@@ -329,6 +341,18 @@ mod tests {
                 assert!(aware.mean_us > unaware.mean_us, "it is no better than one");
             }
         }
+    }
+
+    #[test]
+    fn subsets_serve_nearly_as_one_balancer_does() {
+        let total: f64 = pool().iter().map(|m| m.capacity_rps).sum();
+        let one = Search::new(pool(), 0.7 * total, 1, None, 1);
+        let two = Search::new(pool(), 0.7 * total, 1, None, 2);
+        let weights = proportional(&pool(), &[]);
+        let mean_of_one = one.try_out(weights.clone()).mean_us;
+        let cost = |found: Found| found.mean_us / mean_of_one - 1.0;
+        assert!(cost(two.try_out(weights.clone())) > 0.2);
+        assert!(cost(two.try_subsets(weights)) < 0.1);
     }
 
     #[test]

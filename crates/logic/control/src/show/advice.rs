@@ -15,6 +15,15 @@ use crate::show::view::{Advice, Phase};
 use crate::spec::ServiceSpec;
 use crate::tuning::show::advice::{EVERY, WORTH_SAYING};
 
+/// How much longer clients wait behind several balancers than behind one with the same weights, as parts of that.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct SeveralCost {
+    /// Where each has all backends.
+    pub whole: f64,
+    /// Where each has a subset of them.
+    pub subsets: f64,
+}
+
 /// Asks now and then whether the balancer's other kind of method would be faster.
 #[derive(Clone, Debug)]
 pub(crate) struct Advisor {
@@ -23,7 +32,7 @@ pub(crate) struct Advisor {
     asked: Option<Question>,
     search: Option<Search>,
     advice: Option<Advice>,
-    several_cost: Option<f64>,
+    several_cost: Option<SeveralCost>,
 }
 
 /// The pool that the question is about.
@@ -45,8 +54,8 @@ impl Advisor {
         self.advice.as_ref()
     }
 
-    /// See [`crate::PlanView::several_cost`].
-    pub fn several_cost(&self) -> Option<f64> {
+    /// See [`crate::PlanView::several_cost`] and [`crate::PlanView::subsets_cost`].
+    pub fn several_cost(&self) -> Option<SeveralCost> {
         self.several_cost
     }
 
@@ -116,8 +125,12 @@ impl Advisor {
         let split = simulate_several(&stations, &mut each, &run, &mut rng());
         let is_in_flight = kind == MethodKind::InFlight;
         self.several_cost = (balancers > 1 && is_in_flight).then(|| {
-            let one = Search::new(members, counted.rate_rps, self.seed, None, 1);
-            (counted.mean_us / one.try_out(counted.weights.clone()).mean_us - 1.0).max(0.0)
+            let model = |n| Search::new(members.clone(), counted.rate_rps, self.seed, None, n);
+            let weights = || counted.weights.clone();
+            let one_us = model(1).try_out(weights()).mean_us;
+            let subsets_us = model(balancers).try_subsets(weights()).mean_us;
+            let cost = |mean_us: f64| (mean_us / one_us - 1.0).max(0.0);
+            SeveralCost { whole: cost(counted.mean_us), subsets: cost(subsets_us) }
         });
         let (method, expected_us, present_us) = match kind {
             MethodKind::Split => ("leastconn", counted.mean_us, split.mean_us),
@@ -178,13 +191,14 @@ mod tests {
             assert_eq!(advisor.several_cost(), None, "{backends}");
         }
         advisor.conclude(Nanos::ZERO, asked, &found(3));
-        assert!(advisor.several_cost().is_some());
+        let cost = advisor.several_cost().expect("it is modelled");
+        assert!(cost.whole.is_finite() && cost.subsets.is_finite());
     }
 
     #[test]
     fn advice_ends_with_the_method_that_it_was_for() {
         let mut controller = Controller::new(spec(), None, Nanos::ZERO, 1);
-        controller.advisor.several_cost = Some(0.1);
+        controller.advisor.several_cost = Some(SeveralCost { whole: 0.1, subsets: 0.0 });
         controller.advisor.asked = Some(Question::new(&[], 100.0));
         let report = plimsoll_model::BalancerReport {
             at: Nanos::ZERO,

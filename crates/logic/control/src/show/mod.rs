@@ -137,7 +137,8 @@ impl Controller {
             capacity_rps: d.map_or(0.0, |d| d.capacity_rps),
             probed: self.spec.probe.is_some(),
             advice: self.advisor.advice().cloned(),
-            several_cost: self.advisor.several_cost(),
+            several_cost: self.advisor.several_cost().map(|cost| cost.whole),
+            subsets_cost: self.advisor.several_cost().map(|cost| cost.subsets),
         }
     }
 }

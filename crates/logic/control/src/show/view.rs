@@ -144,6 +144,9 @@ pub struct PlanView {
     /// in flight only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub several_cost: Option<f64>,
+    /// The same if each of them had a subset of the backends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subsets_cost: Option<f64>,
 }
 
 /// Another method would be faster.
