@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! cargo run --release -p plimsoll-sim --example real -- [loads|pauses|shared|neighbour|steps|still|days] [seeds=N] [from=SEED] [hours=N] \
-//!     [load=PERCENT] [method=roundrobin|leastconn] [verbose]
+//!     [cpu=MS] [load=PERCENT] [method=roundrobin|leastconn] [verbose]
 //! ```
 
 use plimsoll_control::RecordKind;
@@ -13,7 +13,6 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 /// Quotas in cores: those of the six servers in real.md, two thirds of theirs.
 const QUOTAS: [f64; 6] = [0.0267, 0.0267, 0.0427, 0.064, 0.1067, 0.1867];
-const CPU_S: f64 = 0.0055;
 /// After this many seconds a pool counts as learned.
 const LEARNED_S: f64 = 180.0;
 
@@ -21,6 +20,8 @@ const LEARNED_S: f64 = 180.0;
 struct Asked {
     seeds: std::ops::Range<u64>,
     hours: u64,
+    /// CPU time of a request in the mean, seconds.
+    cpu_s: f64,
     loads: Vec<f64>,
     methods: Vec<Method>,
     verbose: bool,
@@ -36,6 +37,7 @@ fn main() {
     let asked = Asked {
         seeds: from..from + number("seeds", 4),
         hours: number("hours", 24),
+        cpu_s: value("cpu").map_or(5.5, |ms| ms.parse().expect("cpu=MS, a number")) / 1e3,
         loads: value("load").map_or(vec![0.5, 0.7, 0.85], |l| {
             vec![l.parse::<f64>().expect("load=PERCENT, a number") / 100.0]
         }),
@@ -58,18 +60,20 @@ fn main() {
     }
 }
 
-fn spec(method: Method, load: f64, seed: u64, by_quota: bool) -> ContainerPoolSpec {
-    let weight = |q: &f64| if by_quota { (q * 1_000.0).round() as u32 } else { 100 };
-    let mut spec = ContainerPoolSpec {
-        quotas: QUOTAS.to_vec(),
-        cpu_s: CPU_S,
-        method,
-        weights: QUOTAS.iter().map(weight).collect(),
-        rate_rps: 1.0,
-        seed,
-    };
-    spec.rate_rps = load * spec.capacities().iter().sum::<f64>();
-    spec
+impl Asked {
+    fn spec(&self, method: Method, load: f64, seed: u64, by_quota: bool) -> ContainerPoolSpec {
+        let weight = |q: &f64| if by_quota { (q * 1_000.0).round() as u32 } else { 100 };
+        let mut spec = ContainerPoolSpec {
+            quotas: QUOTAS.to_vec(),
+            cpu_s: self.cpu_s,
+            method,
+            weights: QUOTAS.iter().map(weight).collect(),
+            rate_rps: 1.0,
+            seed,
+        };
+        spec.rate_rps = load * spec.capacities().iter().sum::<f64>();
+        spec
+    }
 }
 
 /// Mean (ms) and errors of what was sent between these seconds; clients that gave up count with ten seconds.
@@ -122,8 +126,8 @@ fn loads(asked: &Asked) {
         for &load in &asked.loads {
             let mut ratios = Vec::new();
             for seed in asked.seeds.clone() {
-                let mut lanes =
-                    [true, false, false].map(|q| ContainerPool::new(spec(method, load, seed, q)));
+                let mut lanes = [true, false, false]
+                    .map(|q| ContainerPool::new(asked.spec(method, load, seed, q)));
                 lanes[2].attach();
                 lanes.iter_mut().for_each(|lane| lane.run_for(480.0));
                 let after = |lane: usize| mean(&lanes[lane], LEARNED_S, 470.0).0;
@@ -162,10 +166,10 @@ fn pauses(asked: &Asked) {
             ("all 0.5 s every minute", 60.0, 0.5, true),
         ] {
             for seed in asked.seeds.clone() {
-                let mut ours = ContainerPool::new(spec(method, 0.7, seed, false));
+                let mut ours = ContainerPool::new(asked.spec(method, 0.7, seed, false));
                 ours.attach();
                 ours.run_for(LEARNED_S);
-                let mut frozen = ContainerPool::new(spec(method, 0.7, seed, false));
+                let mut frozen = ContainerPool::new(asked.spec(method, 0.7, seed, false));
                 frozen.run_for(LEARNED_S);
                 frozen.set_weights(ours.weights());
                 let mut round = 0;
@@ -201,10 +205,10 @@ fn shared(asked: &Asked) {
     );
     for &method in &asked.methods {
         for seed in asked.seeds.clone() {
-            let mut ours = ContainerPool::new(spec(method, 0.7, seed, false));
+            let mut ours = ContainerPool::new(asked.spec(method, 0.7, seed, false));
             ours.attach();
             ours.run_for(LEARNED_S);
-            let mut frozen = ContainerPool::new(spec(method, 0.7, seed, false));
+            let mut frozen = ContainerPool::new(asked.spec(method, 0.7, seed, false));
             frozen.run_for(LEARNED_S);
             frozen.set_weights(ours.weights());
             for _ in 0..10 {
@@ -218,7 +222,7 @@ fn shared(asked: &Asked) {
             let of = |lane: &ContainerPool| mean(lane, LEARNED_S, LEARNED_S + 1_790.0).0;
             let beliefs = ours.controller().expect("it is attached").beliefs();
             let believed = beliefs.zip(QUOTAS).map(|(b, quota)| {
-                format!(" {:.2}", b.capacity_rps.unwrap_or(f64::NAN) * CPU_S / quota)
+                format!(" {:.2}", b.capacity_rps.unwrap_or(f64::NAN) * asked.cpu_s / quota)
             });
             println!(
                 "{:10} {:9.1} {:16.3} {:7} {:15}  {}",
@@ -241,7 +245,8 @@ fn neighbour(asked: &Asked) {
     );
     for &method in &asked.methods {
         for seed in asked.seeds.clone() {
-            let mut lanes = [true, false].map(|q| ContainerPool::new(spec(method, 0.7, seed, q)));
+            let mut lanes =
+                [true, false].map(|q| ContainerPool::new(asked.spec(method, 0.7, seed, q)));
             lanes[1].attach();
             for lane in &mut lanes {
                 lane.run_for(LEARNED_S);
@@ -279,9 +284,10 @@ fn steps(asked: &Asked) {
     for &method in &asked.methods {
         let mut all = [const { Vec::new() }; 3];
         for seed in asked.seeds.clone() {
-            let mut lanes = [true, false].map(|q| ContainerPool::new(spec(method, 0.08, seed, q)));
+            let mut lanes =
+                [true, false].map(|q| ContainerPool::new(asked.spec(method, 0.08, seed, q)));
             lanes[1].attach();
-            let full = spec(method, 1.0, seed, true).rate_rps;
+            let full = asked.spec(method, 1.0, seed, true).rate_rps;
             lanes.iter_mut().for_each(|lane| lane.run_for(LEARNED_S));
             let ratios = [0.6, 0.85, 0.5].map(|load| {
                 let from = lanes[0].now_s() + 60.0;
@@ -315,7 +321,7 @@ fn still(asked: &Asked) {
     for &method in &asked.methods {
         for &load in &asked.loads {
             for seed in asked.seeds.clone() {
-                let mut pool = ContainerPool::new(spec(method, load, seed, false));
+                let mut pool = ContainerPool::new(asked.spec(method, load, seed, false));
                 pool.attach();
                 pool.run_for(4.0 * 3_600.0);
                 println!(
@@ -339,8 +345,8 @@ fn days(asked: &Asked) {
     for &method in &asked.methods {
         for seed in asked.seeds.clone() {
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-            let mut pool = ContainerPool::new(spec(method, 0.5, seed, false));
-            let full = spec(method, 1.0, seed, true).rate_rps;
+            let mut pool = ContainerPool::new(asked.spec(method, 0.5, seed, false));
+            let full = asked.spec(method, 1.0, seed, true).rate_rps;
             pool.attach();
             let (mut requests, mut given_up) = (0, 0);
             while pool.now_s() < asked.hours as f64 * 3_600.0 {

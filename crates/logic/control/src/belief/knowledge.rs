@@ -21,6 +21,7 @@ use crate::belief::typical::Typical;
 use crate::belief::variability::Waits;
 use crate::observe::traffic::Window;
 use crate::spec::CurveChoice;
+use crate::tuning::belief::grain::SLOW_US;
 use crate::tuning::belief::knowledge::{
     ALIKE_REQUESTS, CLEARLY_BETTER, ENOUGH, GROWN, KNOWN, LEAST_CREEP, LEAST_IS_NEAR,
     LIKE_THE_OTHERS, NEVER_US, NOISE, OPTIMISM, RELEARNED_REQUESTS, RESCALED_ERROR, RESCALED_POINT,
@@ -324,6 +325,12 @@ impl Knowledge {
     /// Whether it has a quota, or others of its pool have.
     pub fn may_be_held(&self) -> bool {
         self.grain.may_be_held()
+    }
+
+    /// Whether a request takes longer than a quota's usual period: none would show in how its work proceeds, and a few
+    /// requests in flight are a backlog that lasts.
+    pub fn is_slow(&self) -> bool {
+        self.service_us().is_some_and(|us| us > SLOW_US)
     }
 
     /// The capacity under its quota, where it has one.

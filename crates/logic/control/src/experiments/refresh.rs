@@ -78,8 +78,8 @@ impl Controller {
             .backends
             .iter()
             .enumerate()
-            // Under CPU quotas only lasting work shows the capacity, and measuring would cause it.
-            .filter(|(_, b)| !b.knowledge.may_be_held())
+            // Under CPU quotas, and of slow backends, only lasting work shows the capacity, and measuring would cause it.
+            .filter(|(_, b)| !b.knowledge.may_be_held() && !b.knowledge.is_slow())
             .filter(|(_, b)| b.is_usable() && now >= b.refresh_due.at)
             .filter_map(|(i, b)| Some((uncertainty(now, b)?, i)))
             .collect();

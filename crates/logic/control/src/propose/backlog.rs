@@ -136,10 +136,10 @@ impl Controller {
         out.push(Action::Correct(Plan { epoch, at: now, kind, reason, entries }));
     }
 
-    /// CPU quotas make backlogs that last. Without them the planned weights serve nearly as well, and arrivals that are
-    /// independent of the number in flight show the cores better.
+    /// CPU quotas and slow requests make backlogs that last. Without them the planned weights serve nearly as well, and
+    /// arrivals that are independent of the number in flight show the cores better.
     fn needs_corrections(&self) -> bool {
-        self.backends.iter().any(|b| b.knowledge.is_held())
+        self.backends.iter().any(|b| b.knowledge.is_held() || b.knowledge.is_slow())
     }
 
     /// Whether corrections are possible at all: the balancer splits by weights without keys, and backends are watched.

@@ -47,6 +47,8 @@ pub(crate) mod variability {
 
 /// Of `belief/grain.rs`.
 pub(crate) mod grain {
+    /// A quota's usual period, microseconds.
+    pub(crate) const SLOW_US: f64 = 100_000.0;
     /// Work is lasting after this time, two of the usual periods, …
     pub(crate) const LASTS_S: f64 = 0.2;
     /// … and after this many service times: an expensive request makes a long stretch, too.
