@@ -49,7 +49,7 @@ pub fn examine(
     let cost = match (method.kind, modelled, count) {
         // It takes no weights, which has been reported.
         (MethodKind::NoLiveWeights, ..) => return,
-        _ if subsets => format!(
+        (MethodKind::InFlight, ..) if subsets => format!(
             "each has a subset of the servers, weight 0 at the others, and all of them once no other balancer answers \
              ({} shared at most)",
             match count - 1 {
@@ -58,7 +58,8 @@ pub fn examine(
             }
         ),
         (MethodKind::Split, ..) => {
-            "each splits its requests by the same weights, which costs nothing".to_owned()
+            let idle = if subsets { "; `subsets` does nothing under it" } else { "" };
+            format!("each splits its requests by the same weights, which costs nothing{idle}")
         }
         (MethodKind::InFlight, Some((whole, subsets)), _) => format!(
             "{BLIND}: clients wait about {:.0} % longer than behind one balancer with these weights, by the daemon's \
@@ -122,6 +123,8 @@ mod tests {
         let finding = examined(&[Some(MethodKind::InFlight); 3], true).expect("a note");
         assert!(finding.message.contains("(2 servers are shared at most)"), "{finding:?}");
         assert_eq!(finding.severity, Severity::Note);
+        let finding = examined(&[Some(MethodKind::Split); 2], true).expect("a note");
+        assert!(finding.message.ends_with("`subsets` does nothing under it"), "{finding:?}");
     }
 
     #[test]

@@ -14,8 +14,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use plimsoll_model::{
-    Applied, BackendId, BalancerReport, Plan, PlanEntry, PlanKind, ResponseTimes, ServerReport,
-    ServerStatus, Traffic,
+    Applied, BackendId, BalancerReport, MethodKind, Plan, PlanEntry, PlanKind, ResponseTimes,
+    ServerReport, ServerStatus, Traffic,
 };
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
@@ -175,11 +175,19 @@ impl Several {
         self.plan = Some(plan);
     }
 
-    /// Divides what is planned among those that are there. What stays when Plimsoll stops is whole in each: nobody
-    /// would divide it anew when one of them takes over from another.
+    /// Whether a plan of this kind is divided: under in-flight methods, because a split gains nothing and a hash would
+    /// send one key to several servers; and not what stays when Plimsoll stops, because nobody would divide it anew
+    /// when a balancer takes over from another.
+    fn is_divided(&self, kind: PlanKind) -> bool {
+        let mut read = self.members.iter().filter(|m| m.is_live()).filter_map(|m| m.last.as_ref());
+        kind != PlanKind::Leaving && read.any(|report| report.method.kind == MethodKind::InFlight)
+    }
+
+    /// Divides what is planned among those that are there.
     fn divide(&mut self, kind: PlanKind) {
         let live: Vec<bool> = self.members.iter().map(Member::is_live).collect();
-        let subsets = self.subsets.as_mut().filter(|_| kind != PlanKind::Leaving);
+        let is_divided = self.is_divided(kind);
+        let subsets = self.subsets.as_mut().filter(|_| is_divided);
         let mut rows = subsets.map(|subsets| subsets.divide(&live, &self.planned));
         for (at, member) in self.members.iter_mut().enumerate() {
             let row = rows.as_mut().map(|rows| std::mem::take(&mut rows[at]));
@@ -191,12 +199,12 @@ impl Several {
 
     /// Gives each another subset where the traffic has moved between them, one is lost, or is there again.
     fn divide_anew(&mut self) {
-        let (Some(subsets), Some(plan), None) = (&mut self.subsets, &self.plan, self.epoch) else {
+        let (Some(subsets), Some(plan), None) = (&self.subsets, &self.plan, self.epoch) else {
             return;
         };
         let live: Vec<bool> = self.members.iter().map(Member::is_live).collect();
         let moves = self.members.iter().any(|m| m.moves);
-        if moves || plan.kind == PlanKind::Leaving || !subsets.is_stale(&live) {
+        if moves || !self.is_divided(plan.kind) || !subsets.is_stale(&live) {
             return;
         }
         let plan = plan.clone();
