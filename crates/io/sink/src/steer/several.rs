@@ -369,7 +369,7 @@ impl Several {
 fn with_weights(plan: &Plan, weights: &Row) -> Plan {
     let entries = plan.entries.iter().map(|entry| PlanEntry {
         weight: weights.get(&entry.backend).copied().unwrap_or(entry.weight),
-        ..entry.clone()
+        ..*entry
     });
     Plan { entries: entries.collect(), ..plan.clone() }
 }
