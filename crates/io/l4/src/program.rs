@@ -14,6 +14,7 @@ use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::xdp::{XdpLink, XdpMode};
 use aya::programs::{ProgramError, ProgramInfo, TestRun, TestRunOptions, Xdp};
 use aya::{Ebpf, EbpfLoader};
+use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
 use tracing::warn;
@@ -389,8 +390,14 @@ pub fn prepare(dir: &Path) -> Result<(), L4Error> {
         if mounts::are_own() {
             return Err(L4Error::OwnMounts(root.to_owned()));
         }
-        mount("bpf", root, "bpf", MountFlags::empty(), None)
+        // Of two that start at the same time the second would hide what the first has pinned under a mount of its own.
+        let alone = fs::File::open(root).map_err(failed(root))?;
+        flock(&alone, FlockOperation::LockExclusive)
             .map_err(|error: Errno| failed(root)(error.into()))?;
+        if !is_bpffs(root) {
+            mount("bpf", root, "bpf", MountFlags::empty(), None)
+                .map_err(|error: Errno| failed(root)(error.into()))?;
+        }
     }
     for part in [MAPS_DIR, "links"] {
         fs::create_dir_all(dir.join(part)).map_err(failed(dir))?;
