@@ -104,13 +104,13 @@ mod tests {
             bloc.on_finish(i, &Finish::success(MS), now);
         }
         now = now + 100 * MS;
-        let tried = (0..3).filter(|_| {
+        let tried = (0..12).filter(|_| {
             let i = bloc.pick(&Request::default(), now, &mut rng).unwrap();
             bloc.on_start(i, now);
             bloc.on_finish(i, &Finish { chip: Some(false), ..Finish::success(MS) }, now);
             i == 0
         });
-        assert_eq!(tried.count(), 1, "each of the three once, for no answer brought a chip");
+        assert!(tried.count() > 0, "it is tried again");
     }
 
     #[test]
