@@ -136,7 +136,7 @@ fn a_server_that_leaves_is_no_fault() {
 
 #[test]
 fn each_has_a_subset_of_the_servers_and_one_alone_has_all() {
-    let rig = Rig::new("leastconn", &[1.0, 1.0, 2.0, 4.0]);
+    let rig = Rig::new("leastconn", &[1.0; 4]);
     // The page shows what changes: two lines of the service.
     let whole = block(GUIDE, START_TO_FINISH, "yaml");
     let (head, _) = whole.split_once("    sinks:").expect("the balancers");

@@ -37,13 +37,21 @@ fn sinks_at(sockets: &[PathBuf], subsets: bool) -> Result<Sinks, Vec<ConfigError
 }
 
 fn steer(sinks: &Sinks) -> SinkHandle {
-    let servers = named(&["s1", "s2"]);
+    steer_these(sinks, &["s1", "s2"])
+}
+
+fn steer_these(sinks: &Sinks, names: &[&str]) -> SinkHandle {
+    let servers = named(names);
     let steered = Steered { service: "shop".to_owned(), servers, observe: false, source: None };
     sinks.start(&Steering::new(Instant::now()), steered).expect("starts")
 }
 
 fn plan(epoch: u64, weights: [u32; 2]) -> Plan {
-    let entries = (1..).map(BackendId).zip(weights);
+    plan_of(epoch, &weights)
+}
+
+fn plan_of(epoch: u64, weights: &[u32]) -> Plan {
+    let entries = (1..).map(BackendId).zip(weights.iter().copied());
     let entries = entries.map(|(backend, weight)| PlanEntry { backend, share: 0.5, weight });
     Plan {
         epoch,
@@ -115,10 +123,17 @@ fn proxies(bed: &Testbed, balance: &str, port: u16) -> String {
 }
 
 fn bed() -> Testbed {
+    bed_of(&["s1", "s2"])
+}
+
+fn bed_of(names: &[&str]) -> Testbed {
     let backend =
         |name: &str| BackendSpec::new(name, Service::deterministic(Duration::from_millis(2)));
-    Testbed::start(TestbedSpec { admin: None, backends: ["s1", "s2"].map(backend).into() })
-        .expect("backends")
+    Testbed::start(TestbedSpec {
+        admin: None,
+        backends: names.iter().map(|name| backend(name)).collect(),
+    })
+    .expect("backends")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -197,59 +212,68 @@ fn load(port: u16, rate_rps: f64, time: Duration) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_has_a_subset_that_follows_its_traffic_and_takes_over_from_one_that_is_gone() {
-    let bed = bed();
+async fn each_has_a_subset_that_follows_its_traffic_and_all_servers_where_that_cannot_serve() {
+    const NAMES: [&str; 4] = ["s1", "s2", "s3", "s4"];
+    const PLANNED: [u32; 4] = [30, 70, 60, 40];
+    // Three times the plan's, as far as HAProxy's 256 allows.
+    const SCALED: [u32; 4] = [90, 210, 180, 120];
+    let bed = bed_of(&NAMES);
     let ports = [free_port(), free_port()];
     let mut haproxys = ports.map(|port| Haproxy::start(&proxies(&bed, "leastconn", port)));
     let sockets = haproxys.each_ref().map(|haproxy| haproxy.socket("admin"));
-    let mut handle = steer(&sinks_at(&sockets, true).expect("valid"));
-    let held = |haproxy: &Haproxy| -> [u32; 2] {
-        ["s1", "s2"].map(|server| haproxy.weight(server).parse().expect("a number"))
+    let mut handle = steer_these(&sinks_at(&sockets, true).expect("valid"), &NAMES);
+    let held = |haproxy: &Haproxy| -> [u32; 4] {
+        NAMES.map(|server| haproxy.weight(server).parse().expect("a number"))
     };
     read(&mut handle, |_| true).await;
-    handle.program(plan(1, [30, 70]));
+    handle.program(plan_of(1, &PLANNED));
     let done = until(&mut handle, |report| match report {
         SinkReport::Applied(applied) => Some(applied),
         SinkReport::Failed(_, loss) => panic!("{loss:?}"),
         _ => None,
     })
     .await;
-    assert_eq!(done.weights, [(BackendId(1), 30), (BackendId(2), 70)], "the plan's weights");
-    // Three times the plan's, as far as HAProxy's 256 allows; the heaviest is shared.
-    assert_eq!(haproxys.each_ref().map(held), [[0, 150], [90, 60]]);
+    let of_plan: Vec<u32> = done.weights.iter().map(|(_, weight)| *weight).collect();
+    assert_eq!(of_plan, PLANNED);
+    // The heaviest stand together; the one on the cut is shared.
+    assert_eq!(haproxys.each_ref().map(held), [[0, 210, 90, 0], [90, 0, 90, 120]]);
     read(&mut handle, |_| true).await;
 
     // All traffic comes to the first: its subset grows, and no report takes that for a change by others.
     load(ports[0], 300.0, Duration::from_secs(2));
-    let whole: [u32; 2] = [90, 210];
-    let sum = |haproxys: &[Haproxy; 2]| {
-        let [a, b] = haproxys.each_ref().map(held);
-        [a[0] + b[0], a[1] + b[1]]
-    };
     let begin = Instant::now();
-    loop {
-        let report = read(&mut handle, |_| true).await;
-        assert_eq!(weights(&report), [30, 70]);
-        if held(&haproxys[0])[0] > 0 && sum(&haproxys) == whole {
-            break;
-        }
+    while held(&haproxys[0])[2] <= 90 {
+        assert_eq!(weights(&read(&mut handle, |_| true).await), PLANNED);
         assert!(begin.elapsed() < PATIENCE, "{:?}", haproxys.each_ref().map(held));
+    }
+
+    // One of its servers takes no traffic there, and does at the other, which hides it.
+    let is_all = |held: [u32; 4]| held == PLANNED || held == SCALED;
+    haproxys[0].ask("set server shop/s2 state maint");
+    while !is_all(held(&haproxys[0])) {
+        assert_eq!(weights(&read(&mut handle, |_| true).await), PLANNED);
+        assert!(begin.elapsed() < 2 * PATIENCE, "{:?}", held(&haproxys[0]));
+    }
+    haproxys[0].ask("set server shop/s2 state ready");
+    while is_all(held(&haproxys[0])) {
+        read(&mut handle, |_| true).await;
+        assert!(begin.elapsed() < 2 * PATIENCE, "{:?}", held(&haproxys[0]));
     }
 
     // Without the second, the first serves with all.
     haproxys[1].stop();
     degraded(&mut handle).await;
-    while held(&haproxys[0]) != whole {
-        assert_eq!(weights(&read(&mut handle, |_| true).await), [30, 70]);
-        assert!(begin.elapsed() < 2 * PATIENCE, "{:?}", held(&haproxys[0]));
+    while !is_all(held(&haproxys[0])) {
+        assert_eq!(weights(&read(&mut handle, |_| true).await), PLANNED);
+        assert!(begin.elapsed() < 3 * PATIENCE, "{:?}", held(&haproxys[0]));
     }
     haproxys[1].start_again();
     well(&mut handle).await;
-    while sum(&haproxys) != whole || held(&haproxys[1]) == [0, 0] {
+    while is_all(held(&haproxys[0])) {
         read(&mut handle, |_| true).await;
-        assert!(begin.elapsed() < 3 * PATIENCE, "{:?}", haproxys.each_ref().map(held));
+        assert!(begin.elapsed() < 4 * PATIENCE, "{:?}", haproxys.each_ref().map(held));
     }
-    read(&mut handle, |report| weights(report) == [30, 70]).await;
+    read(&mut handle, |report| weights(report) == PLANNED).await;
 
     // A weight that another sets is reported, though it is what the plan has for both together.
     haproxys[0].ask("set server shop/s2 weight 70");

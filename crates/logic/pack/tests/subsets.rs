@@ -19,6 +19,11 @@ fn each_balancer_gets_its_part_and_shares_few_backends() {
         let parts: Vec<f64> = (0..balancers).map(|_| rng.within(-0.1, 1.0).max(0.0)).collect();
         let rows = subsets(&weights, &parts);
         assert_eq!(rows.len(), balancers);
+        let backends = |row: &[u32]| row.iter().filter(|weight| **weight > 0).count();
+        assert!(rows.iter().all(|row| backends(row) != 1 || row == &weights), "{rows:?}");
+        if rows.contains(&weights) {
+            continue;
+        }
         for (i, weight) in weights.iter().enumerate() {
             assert_eq!(
                 rows.iter().map(|row| row[i]).sum::<u32>(),
@@ -48,6 +53,12 @@ fn heavy_backends_stand_together_and_the_one_on_the_cut_is_shared() {
 }
 
 #[test]
+fn a_balancer_with_a_single_backend_gets_all() {
+    assert_eq!(subsets(&[8, 2, 3, 3], &[1.0, 1.0]), [[8, 2, 3, 3], [0, 2, 3, 3]]);
+    assert_eq!(subsets(&[9, 0, 0], &[1.0, 1.0]), [[9, 0, 0], [9, 0, 0]]);
+}
+
+#[test]
 fn a_balancer_without_traffic_gets_nothing_and_one_alone_gets_all() {
     let weights = [3, 5, 7];
     assert_eq!(subsets(&weights, &[0.0, 2.0]), [[0, 0, 0], [3, 5, 7]]);
@@ -60,6 +71,7 @@ fn a_balancer_without_traffic_gets_nothing_and_one_alone_gets_all() {
 fn parts_that_are_no_parts_count_as_nothing_and_none_as_equal() {
     let weights = [4, 4];
     assert_eq!(subsets(&weights, &[f64::NAN, 1.0]), [[0, 0], [4, 4]]);
-    assert_eq!(subsets(&weights, &[-1.0, f64::INFINITY]), [[4, 0], [0, 4]]);
+    let weights = [4, 4, 4, 4];
+    assert_eq!(subsets(&weights, &[-1.0, f64::INFINITY]), [[4, 4, 0, 0], [0, 0, 4, 4]]);
     assert_eq!(subsets(&[0, 0], &[1.0, 1.0]), [[0, 0], [0, 0]]);
 }

@@ -60,7 +60,9 @@ pub fn start(
         name,
         handle,
         last: None,
+        subset: Row::new(),
         due: Row::new(),
+        is_whole: false,
         moves: false,
         fresh: false,
         heard: Instant::now(),
@@ -87,8 +89,12 @@ struct Member {
     name: Named,
     handle: SinkHandle,
     last: Option<BalancerReport>,
+    /// Its part of what is planned; all, where nothing is divided.
+    subset: Row,
     /// The weights that it should hold.
     due: Row,
+    /// It has all servers although it should have a subset.
+    is_whole: bool,
     /// It was given another subset, and has not answered yet.
     moves: bool,
     /// It has reported since the last sum.
@@ -103,6 +109,13 @@ struct Member {
 impl Member {
     fn is_live(&self) -> bool {
         self.lost.is_none()
+    }
+
+    /// Whether each of the servers of this subset takes traffic there: what it alone holds down, the others' reports hide.
+    fn can_serve(&self, subset: &Row) -> bool {
+        let Some(report) = &self.last else { return true };
+        let down = report.servers.iter().filter(|server| !server.status.takes_traffic());
+        down.map(|server| subset.get(&server.backend)).all(|weight| weight.is_none_or(|w| *w == 0))
     }
 
     /// Requests that it has given to servers; none where it does not tell.
@@ -162,7 +175,9 @@ impl Several {
             self.members.iter().for_each(|m| m.handle.set_servers(servers.clone()));
             (self.plan, self.planned) = (None, Row::new());
             // A subset that waits was made for those before, and is dropped.
-            self.members.iter_mut().for_each(|m| (m.due, m.moves) = (Row::new(), false));
+            self.members.iter_mut().for_each(|m| {
+                (m.subset, m.due, m.moves) = (Row::new(), Row::new(), false);
+            });
         }
         let Some(plan) = orders.plan else { return };
         self.planned.extend(plan.entries.iter().map(|entry| (entry.backend, entry.weight)));
@@ -193,7 +208,9 @@ impl Several {
             let row = rows.as_mut().map(|rows| std::mem::take(&mut rows[at]));
             // One that has no part, because it is lost, gets all should it be there after all.
             let row = row.filter(|row| row.values().any(|weight| *weight > 0));
-            member.due = row.unwrap_or_else(|| self.planned.clone());
+            member.subset = row.unwrap_or_else(|| self.planned.clone());
+            member.is_whole = !member.can_serve(&member.subset);
+            member.due = if member.is_whole { self.planned.clone() } else { member.subset.clone() };
         }
     }
 
@@ -204,7 +221,9 @@ impl Several {
         };
         let live: Vec<bool> = self.members.iter().map(Member::is_live).collect();
         let moves = self.members.iter().any(|m| m.moves);
-        if moves || !self.is_divided(plan.kind) || !subsets.is_stale(&live) {
+        let changed = |m: &Member| m.is_live() && m.can_serve(&m.subset) == m.is_whole;
+        let is_stale = subsets.is_stale(&live) || self.members.iter().any(changed);
+        if moves || !self.is_divided(plan.kind) || !is_stale {
             return;
         }
         let plan = plan.clone();

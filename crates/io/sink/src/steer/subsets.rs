@@ -111,9 +111,9 @@ mod tests {
 
     #[test]
     fn weights_follow_the_traffic_of_each_balancer() {
-        let mut subsets = after([740, 240]);
-        let rows = subsets.divide(&[true, true], &row(&[64, 64, 64, 64]));
-        assert_eq!(rows, [row(&[256, 256, 256, 0]), row(&[0, 0, 0, 256])]);
+        let mut subsets = after([740, 490]);
+        let rows = subsets.divide(&[true, true], &row(&[64, 64, 64, 64, 64]));
+        assert_eq!(rows, [row(&[256, 256, 256, 0, 0]), row(&[0, 0, 0, 256, 256])]);
         assert!(!subsets.is_stale(&[true, true]));
     }
 
