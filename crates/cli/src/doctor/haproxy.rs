@@ -53,7 +53,7 @@ pub async fn examine(
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     process(name, &socket, &inspection, now, findings);
-    method(name, &inspection, told, findings);
+    method(name, &inspection, told, setup.sink.count() == 1, findings);
     let place = if setup.sink.count() > 1 { format!("{socket}: ") } else { String::new() };
     names(name, &place, &inspection, left_alone, findings);
     for server in inspection.servers.iter().filter(|server| server.backend.is_some()) {
@@ -152,6 +152,7 @@ fn method(
     name: &str,
     inspection: &Inspection,
     told: Option<&ServiceView>,
+    is_only: bool,
     findings: &mut Findings,
 ) {
     let method = &inspection.method;
@@ -185,11 +186,13 @@ fn method(
             format!("write `balance {}` in haproxy.cfg and reload", advice.method),
         )),
         Some(_) => {}
-        None if method.kind == MethodKind::Split && !algo.is_empty() => findings.add(Finding::note(
-            name,
-            "where this HAProxy is the only balancer of the pool, `leastconn` with learned weights \
-             usually serves better: ask again when a daemon runs, it tells by how much",
-        )),
+        None if is_only && method.kind == MethodKind::Split && !algo.is_empty() => {
+            findings.add(Finding::note(
+                name,
+                "`leastconn` with learned weights usually serves better, where no other balancer gives requests to \
+                 these servers: ask again when a daemon runs, it tells by how much",
+            ));
+        }
         None => {}
     }
 }
@@ -481,7 +484,7 @@ mod tests {
     fn a_method_is_judged_and_the_better_one_named() {
         let of = |kind, told: Option<ServiceView>| {
             let inspection = inspection("some", kind, Vec::new());
-            worst(|f| method("shop", &inspection, told.as_ref(), f)).expect("a finding")
+            worst(|f| method("shop", &inspection, told.as_ref(), true, f)).expect("a finding")
         };
         assert_eq!(of(MethodKind::NoLiveWeights, None).0, Severity::Error);
         assert_eq!(of(MethodKind::Split, None).0, Severity::Note);

@@ -256,6 +256,10 @@ impl Service {
                 self.note(Record { kind: RecordKind::Warning, backend: None, reason });
                 return None;
             }
+            SinkReport::Divided(reason) => {
+                self.note(Record { kind: RecordKind::Balancer, backend: None, reason });
+                return None;
+            }
             SinkReport::Read(report, took) => {
                 counters.polled(took);
                 if report.method.kind == MethodKind::NoLiveWeights {
@@ -296,7 +300,10 @@ impl Service {
             SinkReport::Read(..) => (&mut self.leaving.whole, None),
             SinkReport::Lost(loss) => (&mut self.leaving.whole, Some(loss)),
             SinkReport::Degraded(loss) => (&mut self.leaving.part, loss.as_ref()),
-            SinkReport::Applied(_) | SinkReport::Failed(..) | SinkReport::Note(_) => return false,
+            SinkReport::Applied(_)
+            | SinkReport::Failed(..)
+            | SinkReport::Divided(_)
+            | SinkReport::Note(_) => return false,
         };
         match loss {
             Some(loss) if loss.absent && self.setup.auto => {

@@ -83,7 +83,8 @@ fn the_guide_leads_from_a_prometheus_to_learned_weights_that_stay_without_it() {
     drop(prometheus);
     until_within(LEARNED_WITHIN, "it to be missed", || daemon.log().contains("cannot connect"));
     // What it knew counts for three intervals of a second.
-    std::thread::sleep(Duration::from_secs(5));
+    until("its silence to be shown", || daemon.trouble().contains("tells no rates"));
+    assert_eq!(daemon.http("/readyz").0, 503);
     let before = ["s1", "s2"].map(|name| rig.weight(name));
     std::thread::sleep(Duration::from_secs(5));
     assert_eq!(["s1", "s2"].map(|name| rig.weight(name)), before);

@@ -17,12 +17,6 @@ fn names(daemon: &Daemon) -> BTreeSet<String> {
     backends.map(|b| b["backend"].as_str().expect("a name").to_owned()).collect()
 }
 
-/// What `status` says is wrong; empty where nothing is.
-fn trouble(daemon: &Daemon) -> String {
-    let status = daemon.ask("status");
-    status["services"][0]["trouble"].as_str().unwrap_or_default().to_owned()
-}
-
 fn errors(daemon: &Daemon) -> f64 {
     let (_, text) = daemon.http("/metrics");
     let line = text.lines().find(|line| line.starts_with("plimsoll_sink_errors_total{"));
@@ -53,6 +47,26 @@ fn pair_by(rig: &Rig, balance: &str, mut text: String) -> (Haproxy, std::path::P
     );
     std::fs::write(&file, text).expect("written");
     (second, file)
+}
+
+/// The page shows what changes: two lines of the service.
+fn pair_with_subsets(rig: &Rig) -> (Haproxy, std::path::PathBuf) {
+    let whole = block(GUIDE, START_TO_FINISH, "yaml");
+    let (head, _) = whole.split_once("    sinks:").expect("the balancers");
+    let changed = block(GUIDE, "## A subset of the servers for each", "yaml");
+    let changed: String = changed.lines().map(|line| format!("    {line}\n")).collect();
+    pair_by(rig, "leastconn", format!("{head}{changed}"))
+}
+
+/// One server is shared at most, and each has some.
+fn are_subsets(both: &[&Haproxy; 2]) -> bool {
+    let [first, second] = both.map(held);
+    let shared = first.iter().zip(&second).filter(|(a, b)| **a > 0 && **b > 0).count();
+    shared < 2 && [first, second].iter().all(|held| held.iter().any(|weight| *weight > 0))
+}
+
+fn held(haproxy: &Haproxy) -> [u64; 4] {
+    ["s1", "s2", "s3", "s4"].map(|name| u64::from(haproxy.weight(name)))
 }
 
 fn clients_of(haproxy: &Haproxy, rate_rps: f64) -> LoadHandle {
@@ -92,8 +106,8 @@ fn the_servers_come_from_the_balancer_that_answers_and_the_dead_one_is_shown() {
     until("the second's servers", || names(&daemon) == set(&["s1", "s2"]));
     assert!(daemon.log().contains("could not be had from the first balancer"), "{}", daemon.log());
     let socket = rig.haproxy.socket("admin").display().to_string();
-    until("the dead one to be shown", || trouble(&daemon).contains(&socket));
-    let shown = trouble(&daemon);
+    until("the dead one to be shown", || daemon.trouble().contains(&socket));
+    let shown = daemon.trouble();
     assert!(shown.contains("1 of 2 balancers cannot be steered"), "{shown}");
     assert_eq!(shown.matches(&socket).count(), 1, "{shown}");
     assert_eq!(daemon.http("/readyz").0, 503);
@@ -103,9 +117,9 @@ fn the_servers_come_from_the_balancer_that_answers_and_the_dead_one_is_shown() {
     assert_eq!(daemon.events("warning", "cannot be steered").len(), 1, "{}", daemon.log());
 
     rig.haproxy.start_again();
-    until("it to be well", || trouble(&daemon).is_empty());
+    until("it to be well", || daemon.trouble().is_empty());
     until("the first's servers", || names(&daemon) == set(&["s1", "s2"]));
-    assert!(daemon.has_event("balancer", "all balancers are there again"));
+    assert!(daemon.has_event("balancer", "all balancers, and their source, are there again"));
 }
 
 #[test]
@@ -119,7 +133,7 @@ fn a_server_that_leaves_is_no_fault() {
     let mut daemon = Daemon::spawn(&file, rig.api, &rig.path("log"), &[]);
     daemon.wait_until_it_answers();
     until("three servers", || {
-        names(&daemon) == set(&["s1", "s2", "s3"]) && trouble(&daemon).is_empty()
+        names(&daemon) == set(&["s1", "s2", "s3"]) && daemon.trouble().is_empty()
     });
     for haproxy in both {
         haproxy.ask("set server shop/s3 state maint");
@@ -127,7 +141,7 @@ fn a_server_that_leaves_is_no_fault() {
         assert!(said.contains("deleted"), "{said}");
     }
     until("it to have left", || names(&daemon) == set(&["s1", "s2"]));
-    until("no trouble", || trouble(&daemon).is_empty());
+    until("no trouble", || daemon.trouble().is_empty());
     assert!(daemon.has_event("left", "removed"), "{}", daemon.log());
     for word in ["has no server", "can be reached again", "are there again"] {
         assert!(!daemon.log().contains(word), "{word}: {}", daemon.log());
@@ -137,12 +151,7 @@ fn a_server_that_leaves_is_no_fault() {
 #[test]
 fn each_has_a_subset_of_the_servers_and_one_alone_has_all() {
     let rig = Rig::new("leastconn", &[1.0; 4]);
-    // The page shows what changes: two lines of the service.
-    let whole = block(GUIDE, START_TO_FINISH, "yaml");
-    let (head, _) = whole.split_once("    sinks:").expect("the balancers");
-    let changed = block(GUIDE, "## A subset of the servers for each", "yaml");
-    let changed: String = changed.lines().map(|line| format!("    {line}\n")).collect();
-    let (mut second, file) = pair_by(&rig, "leastconn", format!("{head}{changed}"));
+    let (mut second, file) = pair_with_subsets(&rig);
     let doctor = plimsoll(&["doctor", "--config", arg(&file)]);
     assert!(doctor.status.success(), "{}", out(&doctor));
     let note = "each has a subset of the servers, weight 0 at the others";
@@ -150,7 +159,6 @@ fn each_has_a_subset_of_the_servers_and_one_alone_has_all() {
     let clients = [&rig.haproxy, &second].map(|haproxy| clients_of(haproxy, 200.0));
     let mut daemon = Daemon::spawn(&file, rig.api, &rig.path("log"), &[]);
     daemon.wait_until_it_answers();
-    let held = |haproxy: &Haproxy| ["s1", "s2", "s3", "s4"].map(|name| haproxy.weight(name));
     until_within(Duration::from_secs(60), "one server to be shared at most", || {
         let both = held(&rig.haproxy).into_iter().zip(held(&second));
         both.clone().filter(|(a, b)| *a > 0 && *b > 0).count() < 2
@@ -160,7 +168,7 @@ fn each_has_a_subset_of_the_servers_and_one_alone_has_all() {
     // What was planned is what is held: nothing is taken for a change by others.
     std::thread::sleep(Duration::from_secs(5));
     assert!(!daemon.log().contains("not by Plimsoll"), "{}", daemon.log());
-    assert!(trouble(&daemon).is_empty(), "{}", trouble(&daemon));
+    assert!(daemon.trouble().is_empty(), "{}", daemon.trouble());
 
     let [_mine, theirs] = clients;
     drop(theirs);
@@ -174,7 +182,7 @@ fn each_has_a_subset_of_the_servers_and_one_alone_has_all() {
         held(&rig.haproxy).into_iter().filter(|weight| *weight > 0).count() == planned(&daemon)
     });
     second.start_again();
-    until("it to be well", || trouble(&daemon).is_empty());
+    until("it to be well", || daemon.trouble().is_empty());
     until_within(Duration::from_secs(30), "a subset for each again", || {
         let both = held(&rig.haproxy).into_iter().zip(held(&second));
         both.filter(|(a, b)| *a > 0 && *b > 0).count() < 2
@@ -195,4 +203,39 @@ fn each_has_a_subset_of_the_servers_and_one_alone_has_all() {
     assert!(daemon.end().success());
     let both = [&rig.haproxy, &second].map(held);
     assert!(both[0] == both[1] && both[0].iter().all(|weight| *weight > 0), "{both:?}");
+}
+
+#[test]
+fn clients_of_a_subset_lose_hardly_a_request_by_a_server_down_in_one_balancer_or_dead_after_a_crash()
+ {
+    let rig = Rig::new("leastconn", &[1.0; 4]);
+    let (second, file) = pair_with_subsets(&rig);
+    let both = [&rig.haproxy, &second];
+    let clients = both.map(|haproxy| clients_of(haproxy, 200.0));
+    let mut daemon = Daemon::spawn(&file, rig.api, &rig.path("log"), &[]);
+    daemon.wait_until_it_answers();
+    until_within(Duration::from_secs(60), "subsets", || are_subsets(&both));
+    // One of the first's own, all but which it may have to do without.
+    let of_first = || {
+        let (first, second) = (held(&rig.haproxy), held(&second));
+        let own = (0..4).find(|i| first[*i] > 0 && second[*i] == 0).expect("a server of its own");
+        format!("s{}", own + 1)
+    };
+    let down = of_first();
+    rig.haproxy.ask(&format!("set server shop/{down} state maint"));
+    until("the first to have all", || held(&rig.haproxy).iter().all(|weight| *weight > 0));
+    assert!(daemon.has_event("balancer", "no traffic there for"), "{}", daemon.log());
+    rig.haproxy.ask(&format!("set server shop/{down} state ready"));
+    until_within(Duration::from_secs(30), "subsets again", || are_subsets(&both));
+    assert!(held(&rig.haproxy).iter().filter(|weight| **weight > 0).count() > 1);
+
+    daemon.kill();
+    rig.set_mode(&of_first(), plimsoll_testbed::Mode::Refuse);
+    std::thread::sleep(Duration::from_secs(3));
+    for load in clients {
+        load.stop();
+        let report = load.join().expect("clients");
+        let (errors, requests) = (report.total.errors, report.total.requests);
+        assert!(requests > 500 && errors * 50 < requests, "{errors} of {requests}");
+    }
 }

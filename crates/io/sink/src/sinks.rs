@@ -143,7 +143,7 @@ impl Sinks {
             members.push((Named { place, pool }, sink.start(steering, steered.clone())?));
         }
         let greatest = *self.limits().range.end();
-        Ok(start_several(members, GONE, self.subsets.then_some(greatest)))
+        Ok(start_several(members, &steered.servers, GONE, self.subsets.then_some(greatest)))
     }
 }
 

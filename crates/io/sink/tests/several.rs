@@ -239,8 +239,11 @@ async fn each_has_a_subset_that_follows_its_traffic_and_all_servers_where_that_c
     assert_eq!(haproxys.each_ref().map(held), [[0, 210, 90, 0], [90, 0, 90, 120]]);
     read(&mut handle, |_| true).await;
 
-    // All traffic comes to the first: its subset grows, and no report takes that for a change by others.
-    load(ports[0], 300.0, Duration::from_secs(2));
+    // Most traffic comes to the first: its subset grows, and no report takes that for a change by others.
+    std::thread::scope(|scope| {
+        scope.spawn(|| load(ports[0], 250.0, Duration::from_secs(2)));
+        load(ports[1], 100.0, Duration::from_secs(2));
+    });
     let begin = Instant::now();
     while held(&haproxys[0])[2] <= 90 {
         assert_eq!(weights(&read(&mut handle, |_| true).await), PLANNED);
@@ -250,6 +253,13 @@ async fn each_has_a_subset_that_follows_its_traffic_and_all_servers_where_that_c
     // One of its servers takes no traffic there, and does at the other, which hides it.
     let is_all = |held: [u32; 4]| held == PLANNED || held == SCALED;
     haproxys[0].ask("set server shop/s2 state maint");
+    let told = until(&mut handle, |report| match report {
+        SinkReport::Divided(told) => Some(told).filter(|told| told.contains("no traffic")),
+        _ => None,
+    });
+    let told = told.await;
+    let expected = "it has all 4 servers: no traffic there for s2 of its subset";
+    assert!(told.contains(&sockets[0].display().to_string()) && told.ends_with(expected), "{told}");
     while !is_all(held(&haproxys[0])) {
         assert_eq!(weights(&read(&mut handle, |_| true).await), PLANNED);
         assert!(begin.elapsed() < 2 * PATIENCE, "{:?}", held(&haproxys[0]));
@@ -277,6 +287,13 @@ async fn each_has_a_subset_that_follows_its_traffic_and_all_servers_where_that_c
 
     // A weight that another sets is reported, though it is what the plan has for both together.
     haproxys[0].ask("set server shop/s2 weight 70");
+    let note = until(&mut handle, |report| match report {
+        SinkReport::Note(note) => Some(note),
+        _ => None,
+    });
+    let note = note.await;
+    let names = note.contains(&sockets[0].display().to_string());
+    assert!(names && note.contains(": s2 has weight 70 there, and not "), "{note}");
     read(&mut handle, |report| weights(report)[1] != 70).await;
 }
 

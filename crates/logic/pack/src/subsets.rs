@@ -7,8 +7,8 @@
 //! (Deterministic subsetting, "Site Reliability Engineering" ch. 20, with weights in the place of counts.)
 
 /// What each balancer gets of each backend's weight: rows in the order of `parts`, columns in that of `weights`. A
-/// column sums up to its weight, and a row to the balancer's part of all weight, up to rounding. A balancer whose part
-/// would be a single backend gets all weights instead: it must survive the loss of any one.
+/// column sums up to its weight, and a row to the balancer's part of all weight, up to rounding. Where a balancer's part
+/// would be a single backend, every balancer gets all weights instead: each must survive the loss of any one.
 ///
 /// `parts` are the balancers' parts of the traffic in any unit; negative and infinite ones, and those that are no
 /// number, count as 0. Without any, all are equal. A balancer whose part is 0 gets no weight.
@@ -50,7 +50,9 @@ pub fn subsets(weights: &[u32], parts: &[f64]) -> Vec<Vec<u32>> {
             }
         }
     }
-    let backends = |row: &[u32]| row.iter().filter(|weight| **weight > 0).count();
-    rows.iter_mut().filter(|row| backends(row) == 1).for_each(|row| *row = weights.to_vec());
+    let backends = |row: &Vec<u32>| row.iter().filter(|weight| **weight > 0).count();
+    if rows.iter().any(|row| backends(row) == 1) {
+        rows.iter_mut().filter(|row| backends(row) > 0).for_each(|row| *row = weights.to_vec());
+    }
     rows
 }

@@ -53,8 +53,8 @@ fn heavy_backends_stand_together_and_the_one_on_the_cut_is_shared() {
 }
 
 #[test]
-fn a_balancer_with_a_single_backend_gets_all() {
-    assert_eq!(subsets(&[8, 2, 3, 3], &[1.0, 1.0]), [[8, 2, 3, 3], [0, 2, 3, 3]]);
+fn where_a_balancer_would_have_a_single_backend_all_have_all() {
+    assert_eq!(subsets(&[8, 2, 3, 3], &[1.0, 1.0, 0.0]), [[8, 2, 3, 3], [8, 2, 3, 3], [0; 4]]);
     assert_eq!(subsets(&[9, 0, 0], &[1.0, 1.0]), [[9, 0, 0], [9, 0, 0]]);
 }
 

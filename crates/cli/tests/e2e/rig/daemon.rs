@@ -107,6 +107,12 @@ impl Daemon {
     }
 
     /// The only service, as `weights` shows it.
+    /// What `status` says is wrong with the first service; empty where nothing is.
+    pub fn trouble(&self) -> String {
+        let status = self.ask("status");
+        status["services"][0]["trouble"].as_str().unwrap_or_default().to_owned()
+    }
+
     pub fn weights(&self) -> Value {
         self.ask("weights")["services"][0].clone()
     }

@@ -134,7 +134,7 @@ impl Known {
             };
             self.bad += 1;
             if self.bad == 1 {
-                let shown: String = line.chars().take(120).collect();
+                let shown: String = line.chars().take(60).collect();
                 self.first_bad = format!("{why}: {shown}");
             }
         }
@@ -182,6 +182,11 @@ impl Feed for Known {
             "{bad} of {} lines of the access log were not understood ({first})",
             self.lines
         ))
+    }
+
+    /// A silent log may be that of an idle pool.
+    fn trouble(&self) -> Option<String> {
+        None
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use plimsoll_model::BalancerReport;
 use tokio::sync::Notify;
 
-use crate::steer::{SinkEnd, SinkHandle, SinkReport};
+use crate::steer::{Loss, SinkEnd, SinkHandle, SinkReport};
 
 /// What is known from a source, which learns at its start what its servers are called.
 pub(super) trait Feed: Send + 'static {
@@ -16,6 +16,8 @@ pub(super) trait Feed: Send + 'static {
     fn fill(&mut self, report: &mut BalancerReport, now: Duration) -> bool;
     /// What people should know of the source, when that is news.
     fn note(&mut self) -> Option<String>;
+    /// Why nothing can be learned from it now, if so.
+    fn trouble(&self) -> Option<String>;
 }
 
 /// What is behind it is whole, whoever panicked: no invariant spans two statements.
@@ -32,6 +34,7 @@ pub(super) async fn pass<F: Feed>(
 ) {
     let bell = Arc::new(Notify::new());
     end.mailbox.ring(&bell);
+    let (mut balancers, mut told) = (None, None);
     loop {
         tokio::select! {
             biased;
@@ -52,17 +55,39 @@ pub(super) async fn pass<F: Feed>(
                 Some(SinkReport::Read(mut report, took)) => {
                     let mut known = lock(&known);
                     let is_told = known.fill(&mut report, origin.elapsed());
-                    let note = known.note();
+                    let (note, trouble) = (known.note(), known.trouble());
                     drop(known);
                     if let Some(note) = note {
                         end.tell(SinkReport::Note(note));
+                    }
+                    let degraded = both(balancers.as_ref(), trouble);
+                    if degraded != told && end.offer(SinkReport::Degraded(degraded.clone())) {
+                        told = degraded;
                     }
                     if is_told {
                         end.tell(SinkReport::Read(report, took));
                     }
                 }
+                Some(SinkReport::Degraded(loss)) => {
+                    let degraded = both(loss.as_ref(), lock(&known).trouble());
+                    balancers = loss;
+                    if end.offer(SinkReport::Degraded(degraded.clone())) {
+                        told = degraded;
+                    }
+                }
                 Some(other) => end.tell(other),
             },
         }
+    }
+}
+
+/// What ails some of several balancers, and the source.
+fn both(balancers: Option<&Loss>, source: Option<String>) -> Option<Loss> {
+    let source = source.map(|reason| Loss { reason, retryable: true, absent: false });
+    match (balancers, source) {
+        (Some(balancers), Some(source)) => {
+            Some(Loss { reason: format!("{}; {}", balancers.reason, source.reason), ..source })
+        }
+        (balancers, source) => balancers.cloned().or(source),
     }
 }

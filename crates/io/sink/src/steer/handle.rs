@@ -31,13 +31,15 @@ pub enum SinkReport {
     Read(BalancerReport, Duration),
     /// It could not be read, or refuses to be steered.
     Lost(Loss),
-    /// Of several balancers, some cannot be read or refuse to be steered, and the others are steered on; reported again
-    /// while that lasts. None: all are there again.
+    /// Of several balancers, some cannot be read or refuse to be steered, and the others are steered on; or the source
+    /// tells nothing. Reported again while that lasts. None: all are there again.
     Degraded(Option<Loss>),
     /// A plan was carried out.
     Applied(Applied),
     /// The plan of this epoch was not.
     Failed(u64, Loss),
+    /// Which servers one of several balancers has, where that has changed.
+    Divided(String),
     /// Something that people should know.
     Note(String),
 }

@@ -6,6 +6,7 @@
 //! it is with one that refuses to be steered. The pool is then degraded, and the reason is reported. Weights that differ
 //! between balancers are reported as those that deviate from the plan.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::poll_fn;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -52,6 +53,7 @@ impl fmt::Display for Named {
 /// is gone. With `subsets`, the highest weight that all can hold, each gets a subset of the servers.
 pub fn start(
     members: Vec<(Named, SinkHandle)>,
+    servers: &[(BackendId, String)],
     gone: Duration,
     subsets: Option<u32>,
 ) -> SinkHandle {
@@ -62,7 +64,8 @@ pub fn start(
         last: None,
         subset: Row::new(),
         due: Row::new(),
-        is_whole: false,
+        said: String::new(),
+        strays: Row::new(),
         moves: false,
         fresh: false,
         heard: Instant::now(),
@@ -73,9 +76,11 @@ pub fn start(
     let subsets = subsets.map(|greatest| Subsets::new(members.len(), greatest));
     let several = Several {
         members,
+        names: servers.iter().cloned().collect(),
         end,
         gone,
         subsets,
+        is_whole: false,
         plan: None,
         planned: Row::new(),
         epoch: None,
@@ -93,8 +98,10 @@ struct Member {
     subset: Row,
     /// The weights that it should hold.
     due: Row,
-    /// It has all servers although it should have a subset.
-    is_whole: bool,
+    /// What was last told of the servers that it has.
+    said: String,
+    /// Weights that it holds and should not, as last told.
+    strays: Row,
     /// It was given another subset, and has not answered yet.
     moves: bool,
     /// It has reported since the last sum.
@@ -111,11 +118,19 @@ impl Member {
         self.lost.is_none()
     }
 
-    /// Whether each of the servers of this subset takes traffic there: what it alone holds down, the others' reports hide.
-    fn can_serve(&self, subset: &Row) -> bool {
-        let Some(report) = &self.last else { return true };
-        let down = report.servers.iter().filter(|server| !server.status.takes_traffic());
-        down.map(|server| subset.get(&server.backend)).all(|weight| weight.is_none_or(|w| *w == 0))
+    /// Those of its subset that take no traffic there: what it alone holds down, the others' reports hide.
+    fn down(&self) -> impl Iterator<Item = BackendId> {
+        let servers = self.last.iter().flat_map(|report| &report.servers);
+        let down = servers.filter(|server| !server.status.takes_traffic()).map(|s| s.backend);
+        down.filter(|id| self.subset.get(id).is_some_and(|weight| *weight > 0))
+    }
+
+    /// Weights that it holds and should not.
+    fn strays(&self) -> Row {
+        let servers = self.last.iter().flat_map(|report| &report.servers);
+        let strays =
+            servers.filter(|s| self.due.get(&s.backend).is_some_and(|due| *due != s.weight));
+        strays.map(|server| (server.backend, server.weight)).collect()
     }
 
     /// Requests that it has given to servers; none where it does not tell.
@@ -127,10 +142,13 @@ impl Member {
 
 struct Several {
     members: Vec<Member>,
+    names: BTreeMap<BackendId, String>,
     end: SinkEnd,
     gone: Duration,
     /// Where each has a subset of the servers.
     subsets: Option<Subsets>,
+    /// All have all servers, because one could not serve with its subset.
+    is_whole: bool,
     /// The last plan.
     plan: Option<Plan>,
     /// The weights of all plans so far, the last ones of each server.
@@ -173,10 +191,12 @@ impl Several {
     fn pass_on(&mut self, orders: Orders) {
         if let Some(servers) = orders.servers {
             self.members.iter().for_each(|m| m.handle.set_servers(servers.clone()));
+            self.names = servers.into_iter().collect();
             (self.plan, self.planned) = (None, Row::new());
             // A subset that waits was made for those before, and is dropped.
             self.members.iter_mut().for_each(|m| {
                 (m.subset, m.due, m.moves) = (Row::new(), Row::new(), false);
+                m.strays.clear();
             });
         }
         let Some(plan) = orders.plan else { return };
@@ -209,8 +229,56 @@ impl Several {
             // One that has no part, because it is lost, gets all should it be there after all.
             let row = row.filter(|row| row.values().any(|weight| *weight > 0));
             member.subset = row.unwrap_or_else(|| self.planned.clone());
-            member.is_whole = !member.can_serve(&member.subset);
-            member.due = if member.is_whole { self.planned.clone() } else { member.subset.clone() };
+        }
+        self.is_whole = !self.can_serve();
+        for member in &mut self.members {
+            member.due = if self.is_whole { self.planned.clone() } else { member.subset.clone() };
+        }
+        if is_divided && self.subsets.is_some() {
+            self.tell_subsets();
+        }
+    }
+
+    /// Whether all servers of each subset take traffic there.
+    fn can_serve(&self) -> bool {
+        self.members.iter().filter(|m| m.is_live()).all(|m| m.down().next().is_none())
+    }
+
+    /// Which servers each has, where that is news.
+    fn tell_subsets(&mut self) {
+        let all = self.planned.values().filter(|weight| **weight > 0).count();
+        for member in self.members.iter_mut().filter(|m| m.is_live()) {
+            let has = member.due.iter().filter(|(_, weight)| **weight > 0).map(|(id, _)| *id);
+            let has = named(&self.names, has);
+            let down = named(&self.names, member.down()).join(", ");
+            let mut said = match has.len() == all {
+                true => format!("{}: it has all {all} servers", member.name),
+                false => format!("{}: it has {} of {all} servers", member.name, has.join(", ")),
+            };
+            if self.is_whole && !down.is_empty() {
+                said += &format!(": no traffic there for {down} of its subset");
+            }
+            if said != member.said && self.end.offer(SinkReport::Divided(said.clone())) {
+                member.said = said;
+            }
+        }
+    }
+
+    /// Names the balancer that holds other weights than it should: the sum only shows that one does.
+    fn tell_strays(&mut self) {
+        if self.epoch.is_some() {
+            return;
+        }
+        for member in self.members.iter_mut().filter(|m| m.is_live() && !m.moves) {
+            let strays = member.strays();
+            for (id, held) in strays.iter().filter(|(id, held)| member.strays.get(id) != Some(held))
+            {
+                let (place, due) = (&member.name, member.due[id]);
+                let name = named(&self.names, [*id]).join("");
+                let note = format!("{place}: {name} has weight {held} there, and not {due}");
+                self.end.tell(SinkReport::Note(note));
+            }
+            member.strays = strays;
         }
     }
 
@@ -221,8 +289,7 @@ impl Several {
         };
         let live: Vec<bool> = self.members.iter().map(Member::is_live).collect();
         let moves = self.members.iter().any(|m| m.moves);
-        let changed = |m: &Member| m.is_live() && m.can_serve(&m.subset) == m.is_whole;
-        let is_stale = subsets.is_stale(&live) || self.members.iter().any(changed);
+        let is_stale = subsets.is_stale(&live) || self.can_serve() == self.is_whole;
         if moves || !self.is_divided(plan.kind) || !is_stale {
             return;
         }
@@ -265,7 +332,10 @@ impl Several {
             }
             SinkReport::Applied(_) if member.moves => (member.moves, member.fresh) = (false, false),
             // Of a plan that was replaced; and one balancer is whole or lost.
-            SinkReport::Applied(_) | SinkReport::Failed(..) | SinkReport::Degraded(_) => {}
+            SinkReport::Applied(_)
+            | SinkReport::Failed(..)
+            | SinkReport::Degraded(_)
+            | SinkReport::Divided(_) => {}
             SinkReport::Note(note) => {
                 let note = member.name.says(&note);
                 self.end.tell(SinkReport::Note(note));
@@ -342,6 +412,7 @@ impl Several {
             return;
         }
         self.members.iter_mut().for_each(|m| m.fresh = false);
+        self.tell_strays();
         if let Some(subsets) = &mut self.subsets {
             let counted: Vec<Option<u64>> = self.members.iter().map(Member::counted).collect();
             subsets.look(Instant::now(), &counted);
@@ -382,6 +453,14 @@ impl Several {
             self.degraded = degraded;
         }
     }
+}
+
+/// What these servers are called.
+fn named(
+    names: &BTreeMap<BackendId, String>,
+    ids: impl IntoIterator<Item = BackendId>,
+) -> Vec<&str> {
+    ids.into_iter().filter_map(|id| names.get(&id).map(String::as_str)).collect()
 }
 
 /// The plan with these weights.

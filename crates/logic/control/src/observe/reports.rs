@@ -126,7 +126,9 @@ impl Controller {
         if !self.balancer.set_degraded(reason.clone()) {
             return;
         }
-        let back = || (RecordKind::Balancer, "all balancers are there again".to_owned());
+        let back = || {
+            (RecordKind::Balancer, "all balancers, and their source, are there again".to_owned())
+        };
         let (kind, line) = reason.map_or_else(back, |why| (RecordKind::Warning, why));
         record(out, kind, None, line);
     }
@@ -420,7 +422,7 @@ mod tests {
             assert_eq!(shown.as_deref(), (tenths < 30).then_some(why), "{tenths}");
             assert!(!controller.balancer.is_in_conflict(), "the others are steered");
         }
-        let back = "all balancers are there again".to_owned();
+        let back = "all balancers, and their source, are there again".to_owned();
         let expected = [(1, RecordKind::Warning, why.to_owned()), (30, RecordKind::Balancer, back)];
         assert_eq!(said, expected);
     }

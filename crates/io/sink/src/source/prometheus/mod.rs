@@ -352,6 +352,10 @@ impl Known {
         (at.elapsed() <= self.source.max_age()).then_some(values)
     }
 
+    fn tells_rates(&self) -> bool {
+        self.fresh(Signal::Rate).is_some_and(|rates| !rates.is_empty())
+    }
+
     /// What is known of all servers now.
     fn means(&self) -> impl Fn(BackendId) -> Means {
         let [rates, latencies, in_flights, errors] = Signal::ALL.map(|signal| self.fresh(signal));
@@ -372,8 +376,7 @@ impl Feed for Known {
         let passed = passed.min(LONGEST_STEP).as_secs_f64();
         self.filled = Some(now);
         report.at = Nanos::ZERO + now;
-        let is_told = self.fresh(Signal::Rate).is_some_and(|rates| !rates.is_empty());
-        report.traffic = match is_told {
+        report.traffic = match self.tells_rates() {
             true => Traffic::Averaged { lag: self.source.lag() },
             false => Traffic::Unknown,
         };
@@ -401,6 +404,14 @@ impl Feed for Known {
         Some(match self.troubles.is_empty() {
             true => format!("{place} tells what it is asked again"),
             false => format!("{place}: {}", self.troubles.join("; ")),
+        })
+    }
+
+    /// Not before its first answer.
+    fn trouble(&self) -> Option<String> {
+        let is_mute = !self.troubles.is_empty() && !self.tells_rates();
+        is_mute.then(|| {
+            format!("{} tells no rates: nothing is learned, weights stay", self.source.place())
         })
     }
 }
