@@ -160,10 +160,7 @@ fn each_has_a_subset_of_the_servers_and_one_alone_has_all() {
     let mut daemon = Daemon::spawn(&file, rig.api, &rig.path("log"), &[]);
     daemon.wait_until_it_answers();
     until_within(Duration::from_secs(60), "one server to be shared at most", || {
-        let both = held(&rig.haproxy).into_iter().zip(held(&second));
-        both.clone().filter(|(a, b)| *a > 0 && *b > 0).count() < 2
-            && both.clone().any(|(a, _)| a > 0)
-            && both.into_iter().any(|(_, b)| b > 0)
+        are_subsets(&[&rig.haproxy, &second])
     });
     // What was planned is what is held: nothing is taken for a change by others.
     std::thread::sleep(Duration::from_secs(5));
@@ -182,8 +179,7 @@ fn each_has_a_subset_of_the_servers_and_one_alone_has_all() {
     second.start_again();
     until("it to be well", || daemon.trouble().is_empty());
     until_within(Duration::from_secs(30), "a subset for each again", || {
-        let both = held(&rig.haproxy).into_iter().zip(held(&second));
-        both.filter(|(a, b)| *a > 0 && *b > 0).count() < 2
+        are_subsets(&[&rig.haproxy, &second])
     });
     // A crash leaves the subsets, which the next daemon goes on with, and a clean exit all servers in both.
     let before = [&rig.haproxy, &second].map(held);
@@ -213,7 +209,7 @@ fn clients_of_a_subset_lose_hardly_a_request_by_a_server_down_in_one_balancer_or
     let mut daemon = Daemon::spawn(&file, rig.api, &rig.path("log"), &[]);
     daemon.wait_until_it_answers();
     until_within(Duration::from_secs(60), "subsets", || are_subsets(&both));
-    // One of the first's own, all but which it may have to do without.
+    // A server to which only the first balancer sends requests.
     let of_first = || {
         let (first, second) = (held(&rig.haproxy), held(&second));
         let own = (0..4).find(|i| first[*i] > 0 && second[*i] == 0).expect("a server of its own");

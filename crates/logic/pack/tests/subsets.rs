@@ -12,6 +12,7 @@ fn sum(row: &[u32]) -> u32 {
 #[test]
 fn each_balancer_gets_its_part_and_shares_few_backends() {
     let mut rng = Rng(7);
+    let mut divided = 0;
     for _ in 0..2_000 {
         let n = 1 + rng.below(40) as usize;
         let weights: Vec<u32> = (0..n).map(|_| rng.below(257) as u32).collect();
@@ -24,6 +25,7 @@ fn each_balancer_gets_its_part_and_shares_few_backends() {
         if rows.contains(&weights) {
             continue;
         }
+        divided += 1;
         for (i, weight) in weights.iter().enumerate() {
             assert_eq!(
                 rows.iter().map(|row| row[i]).sum::<u32>(),
@@ -43,6 +45,7 @@ fn each_balancer_gets_its_part_and_shares_few_backends() {
             .sum();
         assert!(held_twice < balancers, "{weights:?} {parts:?} {rows:?}");
     }
+    assert!(divided > 1_000, "{divided} of 2,000 pools were divided");
 }
 
 #[test]

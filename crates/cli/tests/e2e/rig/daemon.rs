@@ -106,13 +106,13 @@ impl Daemon {
         serde_json::from_str(&out(&output)).expect("JSON")
     }
 
-    /// The only service, as `weights` shows it.
     /// What `status` says is wrong with the first service; empty where nothing is.
     pub fn trouble(&self) -> String {
         let status = self.ask("status");
         status["services"][0]["trouble"].as_str().unwrap_or_default().to_owned()
     }
 
+    /// The only service, as `weights` shows it.
     pub fn weights(&self) -> Value {
         self.ask("weights")["services"][0].clone()
     }

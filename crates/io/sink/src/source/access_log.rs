@@ -183,11 +183,6 @@ impl Feed for Known {
             self.lines
         ))
     }
-
-    /// A silent log may be that of an idle pool.
-    fn trouble(&self) -> Option<String> {
-        None
-    }
 }
 
 async fn listen(socket: UdpSocket, known: Arc<Mutex<Known>>, origin: Instant) {

@@ -17,7 +17,9 @@ pub(super) trait Feed: Send + 'static {
     /// What people should know of the source, when that is news.
     fn note(&mut self) -> Option<String>;
     /// Why nothing can be learned from it now, if so.
-    fn trouble(&self) -> Option<String>;
+    fn trouble(&self) -> Option<String> {
+        None
+    }
 }
 
 /// What is behind it is whole, whoever panicked: no invariant spans two statements.
@@ -89,5 +91,25 @@ fn both(balancers: Option<&Loss>, source: Option<String>) -> Option<Loss> {
             Some(Loss { reason: format!("{}; {}", balancers.reason, source.reason), ..source })
         }
         (balancers, source) => balancers.cloned().or(source),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ails_balancers_and_their_source_is_told_together() {
+        let gone = Loss { reason: "A is gone".to_owned(), retryable: false, absent: true };
+        assert_eq!(both(None, None), None);
+        assert_eq!(both(Some(&gone), None), Some(gone.clone()));
+        let told = both(Some(&gone), Some("B tells nothing".to_owned())).expect("a loss");
+        assert_eq!(told.reason, "A is gone; B tells nothing");
+        // A server may have left on purpose, which would hide the source.
+        assert!(!told.absent);
+        assert_eq!(
+            both(None, Some("B tells nothing".to_owned())).expect("a loss").reason,
+            "B tells nothing"
+        );
     }
 }

@@ -540,4 +540,15 @@ mod tests {
             assert_eq!(longest_range(query), seconds.map(Duration::from_secs), "{query}");
         }
     }
+
+    #[test]
+    fn one_that_never_told_rates_is_a_trouble_once_it_was_asked() {
+        let mut known = known();
+        assert_eq!(known.trouble(), None, "not asked yet");
+        known.troubles = vec!["rate: cannot connect".to_owned()];
+        let trouble = known.trouble().expect("a trouble");
+        assert!(trouble.contains("127.0.0.1:9 tells no rates"), "{trouble}");
+        known.taken.insert(Signal::Rate, (Instant::now(), [(BackendId(1), 1.0)].into()));
+        assert_eq!(known.trouble(), None, "what it told before still counts");
+    }
 }
