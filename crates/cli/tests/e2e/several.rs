@@ -233,3 +233,26 @@ fn clients_of_a_subset_lose_hardly_a_request_by_a_server_down_in_one_balancer_or
         assert!(requests > 500 && errors * 50 < requests, "{errors} of {requests}");
     }
 }
+
+#[test]
+fn a_server_in_maintenance_everywhere_leaves_the_others_divided() {
+    let rig = Rig::new("leastconn", &[1.0; 5]);
+    let (second, file) = pair_with_subsets(&rig);
+    let both = [&rig.haproxy, &second];
+    let _clients = both.map(|haproxy| clients_of(haproxy, 200.0));
+    let mut daemon = Daemon::spawn(&file, rig.api, &rig.path("log"), &[]);
+    daemon.wait_until_it_answers();
+    until_within(Duration::from_secs(60), "subsets", || are_subsets(&both));
+    for state in ["maint", "ready"] {
+        for haproxy in both {
+            haproxy.ask(&format!("set server shop/s5 state {state}"));
+        }
+        let kind = if state == "maint" { "left" } else { "given_back" };
+        until("it to be seen", || daemon.has_event(kind, "by an administrator"));
+        std::thread::sleep(Duration::from_secs(3));
+        until("the others to be divided", || are_subsets(&both));
+    }
+    for word in ["not by Plimsoll", " there, and not "] {
+        assert!(!daemon.log().contains(word), "{word}: {}", daemon.log());
+    }
+}

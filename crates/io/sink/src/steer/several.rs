@@ -202,7 +202,7 @@ impl Several {
         let Some(plan) = orders.plan else { return };
         self.planned.extend(plan.entries.iter().map(|entry| (entry.backend, entry.weight)));
         self.epoch = Some(plan.epoch);
-        self.divide(plan.kind);
+        self.divide(&plan);
         for member in &mut self.members {
             (member.answer, member.moves) = (None, false);
             member.handle.program(with_weights(&plan, &member.due));
@@ -218,24 +218,25 @@ impl Several {
         kind != PlanKind::Leaving && read.any(|report| report.method.kind == MethodKind::InFlight)
     }
 
-    /// Divides what is planned among those that are there.
-    fn divide(&mut self, kind: PlanKind) {
+    /// Divides a plan among those that are there. What it leaves alone, for it is out of service, keeps what it has.
+    fn divide(&mut self, plan: &Plan) {
+        let planned: Row = plan.entries.iter().map(|entry| (entry.backend, entry.weight)).collect();
         let live: Vec<bool> = self.members.iter().map(Member::is_live).collect();
-        let is_divided = self.is_divided(kind);
+        let is_divided = self.is_divided(plan.kind);
         let subsets = self.subsets.as_mut().filter(|_| is_divided);
-        let mut rows = subsets.map(|subsets| subsets.divide(&live, &self.planned));
+        let mut rows = subsets.map(|subsets| subsets.divide(&live, &planned));
         for (at, member) in self.members.iter_mut().enumerate() {
             let row = rows.as_mut().map(|rows| std::mem::take(&mut rows[at]));
             // One that has no part, because it is lost, gets all should it be there after all.
             let row = row.filter(|row| row.values().any(|weight| *weight > 0));
-            member.subset = row.unwrap_or_else(|| self.planned.clone());
+            member.subset = row.unwrap_or_else(|| planned.clone());
         }
         self.is_whole = !self.can_serve();
         for member in &mut self.members {
-            member.due = if self.is_whole { self.planned.clone() } else { member.subset.clone() };
+            member.due.extend(if self.is_whole { &planned } else { &member.subset });
         }
         if is_divided && self.subsets.is_some() {
-            self.tell_subsets();
+            self.tell_subsets(&planned);
         }
     }
 
@@ -245,10 +246,11 @@ impl Several {
     }
 
     /// Which servers each has, where that is news.
-    fn tell_subsets(&mut self) {
-        let all = self.planned.values().filter(|weight| **weight > 0).count();
+    fn tell_subsets(&mut self, planned: &Row) {
+        let all = planned.values().filter(|weight| **weight > 0).count();
         for member in self.members.iter_mut().filter(|m| m.is_live()) {
-            let has = member.due.iter().filter(|(_, weight)| **weight > 0).map(|(id, _)| *id);
+            let has =
+                planned.keys().copied().filter(|id| member.due.get(id).is_some_and(|w| *w > 0));
             let has = named(&self.names, has);
             let down = named(&self.names, member.down()).join(", ");
             let mut said = match has.len() == all {
@@ -294,7 +296,7 @@ impl Several {
             return;
         }
         let plan = plan.clone();
-        self.divide(plan.kind);
+        self.divide(&plan);
         for member in self.members.iter_mut().filter(|m| m.is_live()) {
             member.moves = true;
             member.handle.program(with_weights(&plan, &member.due));
