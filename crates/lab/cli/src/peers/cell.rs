@@ -1,6 +1,7 @@
 //! One cell: it runs, and is kept in a file.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,9 @@ use serde::{Deserialize, Serialize};
 use super::Args;
 
 const BLINK: Duration = Duration::from_millis(100);
+/// The most of the capacity that clients ask for while a balancer learns: an overload is as long for all, or what queued up
+/// while one learned would count against it.
+const LEARNS_AT: f64 = 0.85;
 
 /// Which cell, in which round.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -177,24 +181,8 @@ pub fn run(
     let servers: Vec<Server> = bed.addresses().iter().map(server).collect();
     let many = (place.peer, place.balancers as usize);
     let mut balancers = Balancers::start(&family, "cell", many, &servers, envoy)?;
-    let warm_up = if place.peer.learns() { args.learn } else { args.warmup };
-    let clients = balancers
-        .addresses()
-        .iter()
-        .enumerate()
-        .map(|(i, address)| {
-            let target = Target::resolve(&format!("http://{address}/work"))
-                .map_err(|problem| load::LoadError::Invalid(vec![problem]))?;
-            let rate_rps = pool.rate_rps / f64::from(place.balancers);
-            let mut spec = LoadSpec::poisson(target, rate_rps, args.seconds);
-            (spec.warmup, spec.timeout, spec.keep_records) = (warm_up, PATIENCE, true);
-            // Poisson arrivals at each are Poisson arrivals of all.
-            spec.seed = pool.seed.wrapping_mul(100).wrapping_add(i as u64);
-            load::start(spec)
-        })
-        .collect::<Result<Vec<LoadHandle>, _>>()?;
-    let began = Instant::now();
-    let wait = |until: Instant, balancers: &mut Balancers| {
+    let wait = |time: Duration, balancers: &mut Balancers| {
+        let until = Instant::now() + time;
         while Instant::now() < until {
             if interrupt.came() {
                 return Ok(false);
@@ -204,11 +192,22 @@ pub fn run(
         }
         Ok::<bool, LaneError>(true)
     };
-    if !wait(began + warm_up, &mut balancers)? {
+    if place.peer.learns() {
+        let addresses = balancers.addresses().to_vec();
+        let times = (Duration::ZERO, args.learn);
+        let learning = clients(&addresses, pool, LEARNS_AT.min(place.load) / place.load, times)?;
+        if !wait(args.learn, &mut balancers)? {
+            return Ok(None);
+        }
+        learning.into_iter().try_for_each(|one| one.join().map(drop))?;
+    }
+    let addresses = balancers.addresses().to_vec();
+    let clients = clients(&addresses, pool, 1.0, (args.warmup, args.seconds))?;
+    if !wait(args.warmup, &mut balancers)? {
         return Ok(None);
     }
     let cpu = CpuClock::now();
-    if !wait(began + warm_up + args.seconds, &mut balancers)? {
+    if !wait(args.seconds, &mut balancers)? {
         return Ok(None);
     }
     let busy = cpu.and_then(|cpu| cpu.busy_share());
@@ -216,7 +215,7 @@ pub fn run(
     let mut records: Vec<Record> =
         reports.iter().flat_map(|report| report.records.iter().copied()).collect();
     records.sort_unstable_by_key(|record| record.start_ns);
-    let stretch = warm_up..warm_up + args.seconds;
+    let stretch = args.warmup..args.warmup + args.seconds;
     let measured = Measured::over(&records, std::slice::from_ref(&stretch));
     let Measured { requests, errors: failed, mean_ms, error_ms, p50_ms, p99_ms } = measured;
     let first_error = reports.iter().find_map(|report| report.first_error.clone());
@@ -238,6 +237,26 @@ pub fn run(
         lateness_p99_us: lateness.unwrap_or(0),
         first_error,
     }))
+}
+
+/// Poisson arrivals at every balancer, which are Poisson arrivals of all: this part of the pool's rate, for a warm-up that is
+/// not measured and a time that is.
+fn clients(
+    addresses: &[SocketAddr],
+    pool: &Pool,
+    part: f64,
+    (warmup, seconds): (Duration, Duration),
+) -> Result<Vec<LoadHandle>, LaneError> {
+    let start = |(i, address): (usize, &SocketAddr)| {
+        let target = Target::resolve(&format!("http://{address}/work"))
+            .map_err(|problem| load::LoadError::Invalid(vec![problem]))?;
+        let rate_rps = part * pool.rate_rps / addresses.len() as f64;
+        let mut spec = LoadSpec::poisson(target, rate_rps, seconds);
+        (spec.warmup, spec.timeout, spec.keep_records) = (warmup, PATIENCE, true);
+        spec.seed = pool.seed.wrapping_mul(100).wrapping_add(i as u64);
+        Ok(load::start(spec)?)
+    };
+    addresses.iter().enumerate().map(start).collect()
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ pub struct Args {
     /// Load before that, left out of the numbers.
     #[arg(long, value_name = "D", value_parser = duration, default_value = "20s")]
     pub warmup: Duration,
-    /// Instead of it for those that learn the pool by themselves, from nothing.
+    /// Before that, for those that learn the pool by themselves, from nothing: at 85 % of the capacity where the load is above.
     #[arg(long, value_name = "D", value_parser = duration, default_value = "120s")]
     pub learn: Duration,
     /// How often each cell is measured, each time with other arrivals, the same for all.

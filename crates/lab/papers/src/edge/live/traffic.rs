@@ -30,6 +30,8 @@ const PORTS: u64 = 20_000;
 const FIRST_PORT: u64 = 10_000;
 /// See above.
 pub const TIMED_PORT: u16 = 7_001;
+/// Turns between a flow and the next one to end; no divisor of how many flows there are.
+const TURNS_APART: u64 = 23;
 /// Addresses of the server's network that flows go to.
 const HOSTS: u64 = 60_000;
 
@@ -181,9 +183,11 @@ impl Sender<'_> {
         }
         self.turn = (self.turn + 1) % flows;
         let life = self.traffic.life_ms.load(Ordering::Relaxed);
-        // Flow i of n ends i/n of a life after flow 0.
+        // One of n ends each n-th of a life. Not in the order of turns: flows of one age are on one node, and would send one
+        // after another, so that nodes took turns of milliseconds.
         let now = self.began.elapsed().as_millis() as u64;
-        let lives = (now + self.turn * life / flows).checked_div(life).unwrap_or(0);
+        let place = self.turn * TURNS_APART % flows;
+        let lives = (now + place * life / flows).checked_div(life).unwrap_or(0);
         flow(self.turn % (HOSTS - 1), self.turn / (HOSTS - 1) + lives, self.turn % services)
     }
 
