@@ -192,8 +192,8 @@ pub fn run(
         }
         Ok::<bool, LaneError>(true)
     };
+    let addresses = balancers.addresses().to_vec();
     if place.peer.learns() {
-        let addresses = balancers.addresses().to_vec();
         let times = (Duration::ZERO, args.learn);
         let learning = clients(&addresses, pool, LEARNS_AT.min(place.load) / place.load, times)?;
         if !wait(args.learn, &mut balancers)? {
@@ -201,7 +201,6 @@ pub fn run(
         }
         learning.into_iter().try_for_each(|one| one.join().map(drop))?;
     }
-    let addresses = balancers.addresses().to_vec();
     let clients = clients(&addresses, pool, 1.0, (args.warmup, args.seconds))?;
     if !wait(args.warmup, &mut balancers)? {
         return Ok(None);

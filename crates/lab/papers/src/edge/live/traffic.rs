@@ -30,8 +30,8 @@ const PORTS: u64 = 20_000;
 const FIRST_PORT: u64 = 10_000;
 /// See above.
 pub const TIMED_PORT: u16 = 7_001;
-/// Turns between a flow and the next one to end; no divisor of how many flows there are.
-const TURNS_APART: u64 = 23;
+/// Puts the order in which flows end apart from that of their turns: a prime that divides no number of flows used here.
+const APART: u64 = 23;
 /// Addresses of the server's network that flows go to.
 const HOSTS: u64 = 60_000;
 
@@ -186,7 +186,7 @@ impl Sender<'_> {
         // One of n ends each n-th of a life. Not in the order of turns: flows of one age are on one node, and would send one
         // after another, so that nodes took turns of milliseconds.
         let now = self.began.elapsed().as_millis() as u64;
-        let place = self.turn * TURNS_APART % flows;
+        let place = place(self.turn, flows);
         let lives = (now + place * life / flows).checked_div(life).unwrap_or(0);
         flow(self.turn % (HOSTS - 1), self.turn / (HOSTS - 1) + lives, self.turn % services)
     }
@@ -199,6 +199,11 @@ impl Sender<'_> {
             self.traffic.sent.fetch_add(BURST, Ordering::Relaxed);
         }
     }
+}
+
+/// Where in the order of ends the flow of this turn is.
+fn place(turn: u64, flows: u64) -> u64 {
+    turn * APART % flows
 }
 
 fn address(host: u64) -> Ipv4Addr {
@@ -220,6 +225,20 @@ pub(super) fn ports(service: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn flows_end_one_by_one_and_not_in_the_order_of_their_turns() {
+        for flows in [60, 1_000, 32_000] {
+            let places: Vec<u64> = (0..flows).map(|turn| place(turn, flows)).collect();
+            let all: std::collections::BTreeSet<u64> = places.iter().copied().collect();
+            assert_eq!(all.len() as u64, flows);
+            // Neighbours in turn are never of one half of a half of ages for long: four in a row span more than that.
+            let spans = places
+                .windows(4)
+                .map(|some| some.iter().max().unwrap() - some.iter().min().unwrap());
+            assert!(spans.clone().min().unwrap() >= 3 * APART.min(flows / 4), "{flows}");
+        }
+    }
 
     #[test]
     fn flows_have_addresses_of_the_servers_network_and_ports_of_their_service() {
