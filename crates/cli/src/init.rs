@@ -69,7 +69,7 @@ fn written(
     all_exist(only, pools, &place)?;
     let chosen = pools.iter().filter(|pool| only.is_empty() || only.contains(&pool.name));
     let (helped, others): (Vec<&FoundPool>, Vec<&FoundPool>) =
-        chosen.partition(|pool| pool.out_of_reach().is_none());
+        chosen.partition(|pool| pool.out_of_reach().is_none() || !list && pool.waits_for_names());
     let mut text = String::new();
     // Writing to a string does not fail.
     let _ = writeln!(
@@ -187,7 +187,7 @@ mod tests {
         };
         let servers = servers.iter().zip(1_000..).map(server).collect();
         let method = Method { name: algo.to_owned(), kind };
-        FoundPool { name: name.to_owned(), method, servers, conflict: None }
+        FoundPool { name: name.to_owned(), method, servers, conflict: None, unknown: None }
     }
 
     fn sink() -> Sink {

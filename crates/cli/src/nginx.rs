@@ -52,7 +52,8 @@ pub fn main(command: &NginxCommand) -> ExitCode {
 fn server(text: &str) -> Result<(String, SocketAddr), String> {
     let (name, address) =
         text.split_once('=').ok_or("expected NAME=ADDRESS, such as s1=10.0.0.1:8080")?;
-    let address = address.parse().map_err(|_| {
+    let read = address.parse().ok().filter(|read: &SocketAddr| read.port() != 0);
+    let address = read.ok_or_else(|| {
         format!(
             "expected an IP address and a port, found {address:?}: NGINX resolves no names here"
         )
@@ -102,12 +103,13 @@ fn of_config(
     let mut sockets = BTreeSet::new();
     let mut pools = Vec::new();
     for service in services {
-        let nginx = service.sink.value.iter().find_map(|sink| match sink {
+        let of_service = service.sink.value.iter().filter_map(|sink| match sink {
             Sink::Nginx(nginx) => Some(nginx),
             _ => None,
         });
-        let Some(nginx) = nginx else { continue };
-        sockets.insert(nginx.socket.clone());
+        let of_service: Vec<_> = of_service.collect();
+        let Some(nginx) = of_service.first() else { continue };
+        sockets.extend(of_service.iter().map(|nginx| nginx.socket.clone()));
         let name = &service.name;
         if service.auto {
             return Err(format!(
@@ -126,13 +128,14 @@ fn of_config(
         }
         pools.push(NginxPool { name: nginx.upstream.clone(), leastconn, servers });
     }
+    let named: Vec<String> = sockets.iter().map(ToString::to_string).collect();
     let mut sockets = sockets.into_iter();
     match (sockets.next(), sockets.next()) {
         (Some(socket), None) => Ok((socket, pools)),
         (None, _) => Err("no service has a sink nginx".to_owned()),
-        (Some(_), Some(_)) => {
-            Err("its services have NGINXs at several sockets: give each a configuration of its own"
-                .to_owned())
-        }
+        (Some(_), Some(_)) => Err(format!(
+            "it has NGINXs at several sockets ({}): print the snippet of each by --socket, --upstream and --server",
+            named.join(", ")
+        )),
     }
 }

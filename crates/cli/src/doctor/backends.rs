@@ -7,7 +7,10 @@ use plimsoll_config::Address;
 use plimsoll_control::ServiceView;
 use plimsoll_model::Outcome;
 use plimsoll_probe::{Probe, ProbeResult, Prober};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::finding::{Finding, Findings};
 use crate::config::Service;
@@ -15,6 +18,11 @@ use crate::run::translate::{self, ServiceSetup};
 
 /// The part of a backend's capacity that probes may cost.
 const BUDGET: f64 = 0.01;
+
+/// Connections that are tried together, each for so long; servers that a finding names.
+const AT_ONCE: usize = 128;
+const CONNECT_WITHIN: Duration = Duration::from_secs(1);
+const NAMED: usize = 5;
 
 /// What one probe and one liveness check of a backend found.
 struct Looked {
@@ -81,6 +89,9 @@ pub async fn examine(
             }
         }
     }
+    if service.liveness.is_none() {
+        findings.append(unreachable(service).await);
+    }
     if service.liveness.is_none() && service.probe.is_none() {
         findings.add(Finding::note(
             &service.name,
@@ -88,6 +99,45 @@ pub async fn examine(
              whether one without traffic is there",
         ));
     }
+}
+
+/// The servers that take no connection at their address from here.
+async fn unreachable(service: &Service) -> Findings {
+    let few = Arc::new(Semaphore::new(AT_ONCE));
+    let mut tries = JoinSet::new();
+    for (at, backend) in service.backends.iter().enumerate() {
+        let (address, few) = (backend.address.clone(), few.clone());
+        tries.spawn(async move {
+            let _one = few.acquire().await;
+            let to = (address.host.bare(), address.port);
+            let why = match timeout(CONNECT_WITHIN, TcpStream::connect(to)).await {
+                Ok(Ok(_)) => return None,
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => "no answer in time".to_owned(),
+            };
+            Some((at, format!("{address}: {why}")))
+        });
+    }
+    let mut failed: Vec<(usize, String)> = tries.join_all().await.into_iter().flatten().collect();
+    failed.sort();
+    let mut findings = Findings::default();
+    let Some((first, why)) = failed.first() else { return findings };
+    let names: Vec<&str> =
+        failed.iter().take(NAMED).map(|(at, _)| service.backends[*at].name.as_str()).collect();
+    let more = if failed.len() > NAMED { ", …" } else { "" };
+    findings.add(Finding::warning(
+        &service.name,
+        format!(
+            "{} of {} servers take no connection at their addresses from here: {}{more} ({} {why})",
+            failed.len(),
+            service.backends.len(),
+            names.join(", "),
+            service.backends[*first].name,
+        ),
+        "they are down, or this machine does not reach them as the balancer does (a container, a port map): then traffic \
+         and the balancer's own check alone tell whether they live",
+    ));
+    findings
 }
 
 async fn once(address: Address, probe: Arc<Probe>) -> Result<ProbeResult, String> {

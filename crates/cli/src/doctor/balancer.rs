@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use plimsoll_control::ServiceView;
 use plimsoll_model::Method;
-use plimsoll_sink::{NginxReloadSink, NginxSink, Sink};
+use plimsoll_sink::{FoundPool, NginxReloadSink, NginxSink, Sink, SinkConfig as _};
 
 use super::finding::{Finding, Findings, Severity};
 use super::{haproxy, several, steered};
@@ -73,7 +73,20 @@ async fn one(
             let sink = NginxReloadSink::new(nginx.clone(), setup.servers.clone())
                 .map(NginxReloadSink::that_only_looks);
             let place = steered::Place::of_nginx_reload(nginx);
+            let rehearsed = match &sink {
+                Ok(sink) => sink.rehearse().await,
+                // Its text is found below.
+                Err(_) => Ok(()),
+            };
             let method = steered::examine(name, sink, place, setup, findings).await;
+            if let Err(error) = rehearsed {
+                findings.add(Finding::error(name, error.to_string(), ""));
+            }
+            if method.as_ref().is_some_and(|method| method.name == "hash") {
+                let what =
+                    "every reload with other weights sends a part of the clients to other servers";
+                findings.add(Finding::note(name, what));
+            }
             findings.add(Finding::note(
                 name,
                 format!(
@@ -88,6 +101,14 @@ async fn one(
             let sink = NginxSink::new(nginx.clone(), setup.servers.clone());
             let place = steered::Place::of_nginx(nginx);
             let method = steered::examine(name, sink, place, setup, findings).await;
+            let pools = nginx.look().await.unwrap_or_default();
+            let pool = pools.iter().find(|pool| pool.name == nginx.upstream);
+            for (server, at) in pool.into_iter().flat_map(FoundPool::steerable) {
+                let backend = service.backends.iter().find(|backend| backend.name == server);
+                if let Some(backend) = backend {
+                    haproxy::compare_address(name, backend, at, "NGINX", findings).await;
+                }
+            }
             if told.is_none() {
                 let what = "after a restart NGINX has the weights of its configuration until Plimsoll has set them \
                             again; a reload keeps them";

@@ -139,7 +139,7 @@ mod tests {
         };
         let method = Method { name: "leastconn".to_owned(), kind: MethodKind::InFlight };
         let servers = places.iter().enumerate().map(server).collect();
-        FoundPool { name: name.to_owned(), method, servers, conflict: None }
+        FoundPool { name: name.to_owned(), method, servers, conflict: None, unknown: None }
     }
 
     fn severities(pools: &[FoundPool], only: &[&str]) -> Vec<(String, Severity)> {

@@ -67,7 +67,9 @@ pub async fn examine(
         }
         let backend = service.backends.iter().find(|backend| backend.name == server.name);
         if let Some(backend) = backend {
-            compare_address(name, backend, server, findings).await;
+            if let Ok(theirs) = server.address.parse() {
+                compare_address(name, backend, theirs, &format!("{place}HAProxy"), findings).await;
+            }
         }
     }
     queues(name, &inspection, findings);
@@ -306,13 +308,14 @@ fn judge(name: &str, server: &InspectedServer, findings: &mut Findings) {
 }
 
 /// A name may stand for the address that HAProxy has.
-async fn compare_address(
+/// Whether a server is where the configuration says; `whose` balancer has it at this address.
+pub(super) async fn compare_address(
     name: &str,
     backend: &Backend,
-    server: &InspectedServer,
+    theirs: SocketAddr,
+    whose: &str,
     findings: &mut Findings,
 ) {
-    let Ok(theirs) = server.address.parse::<SocketAddr>() else { return };
     let ours = backend.address.to_string();
     let found = match ours.parse::<SocketAddr>() {
         Ok(address) => Ok(BTreeSet::from([address])),
@@ -326,7 +329,7 @@ async fn compare_address(
         Ok(addresses) if addresses.contains(&theirs) => {}
         Ok(_) => findings.add(Finding::warning(
             about,
-            format!("HAProxy sends its requests to {theirs}, probes go to {ours}"),
+            format!("{whose} sends its requests to {theirs}, the configuration says {ours}"),
             "make sure that both are the same backend",
         )),
         Err(error) => findings.add(Finding::error(
@@ -529,7 +532,8 @@ mod tests {
             ("no-such-host.invalid:9001", Some(Severity::Error)),
         ] {
             let mut findings = Findings::default();
-            compare_address("shop", &backend(address), &server("s1"), &mut findings).await;
+            let theirs = server("s1").address.parse().expect("an address");
+            compare_address("shop", &backend(address), theirs, "HAProxy", &mut findings).await;
             let found = findings.all().first().map(|finding| finding.severity);
             assert_eq!(found, expected, "{address}");
         }

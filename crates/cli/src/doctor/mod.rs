@@ -171,7 +171,7 @@ async fn examine_service(service: &mut Service, told: Option<ServiceView>) -> Fi
             }
         };
     balancer::examine(service, &setup, told.as_ref(), left_alone.as_ref(), &mut findings).await;
-    source::examine(&service.name, &setup, &mut findings).await;
+    source::examine(&service.name, &setup, told.is_some(), &mut findings).await;
     if let Some(view) = &told {
         clients::examine(view, &mut findings);
     }

@@ -7,8 +7,8 @@ use plimsoll_sink::{LogFormat, Source, Told};
 use super::finding::{Finding, Findings};
 use crate::run::translate::ServiceSetup;
 
-/// Asks the source of a service, where it has one that can be asked.
-pub async fn examine(name: &str, setup: &ServiceSetup, findings: &mut Findings) {
+/// Asks the source of a service, where it has one that can be asked. A daemon that is at work listens to its log.
+pub async fn examine(name: &str, setup: &ServiceSetup, has_daemon: bool, findings: &mut Findings) {
     let Some((source, addresses)) = &setup.source else { return };
     let prometheus = match source {
         Source::Prometheus(prometheus) => prometheus,
@@ -23,7 +23,11 @@ pub async fn examine(name: &str, setup: &ServiceSetup, findings: &mut Findings) 
                  comes",
                 log.listen
             );
-            return findings.add(Finding::note(name, what));
+            findings.add(Finding::note(name, what));
+            if let Some(why) = log.try_to_listen().err().filter(|_| !has_daemon) {
+                findings.add(Finding::error(name, why, "give the log an address of its own"));
+            }
+            return;
         }
     };
     let place = prometheus.place();
@@ -56,7 +60,13 @@ pub async fn examine(name: &str, setup: &ServiceSetup, findings: &mut Findings) 
 }
 
 fn judge(name: &str, query: &str, told: &Told, servers: usize) -> Finding {
-    let what = format!("{query} tells of {} of {servers} servers", told.servers);
+    let unit = told.signal.unit();
+    let between = told.between.map(|(least, most)| format!(", {least:.4} to {most:.4} {unit}"));
+    let what = format!(
+        "{query} tells of {} of {servers} servers{}",
+        told.servers,
+        between.unwrap_or_default()
+    );
     match told.troubles.is_empty() {
         false => Finding::warning(
             name,
@@ -89,7 +99,7 @@ mod tests {
             (2, &["no series for s3"], Severity::Warning),
         ] {
             let troubles = troubles.iter().map(|&t| t.to_owned()).collect();
-            let told = Told { signal: Signal::Latency, servers, troubles };
+            let told = Told { signal: Signal::Latency, servers, between: None, troubles };
             assert_eq!(judge("shop", "P: latency", &told, 3).severity, severity, "{told:?}");
         }
     }

@@ -54,6 +54,16 @@ pub struct Everything {
     pub api: Api,
 }
 
+impl Everything {
+    fn wants(&self, pool: &FoundPool) -> bool {
+        self.only.is_empty() || self.only.contains(&pool.name)
+    }
+
+    fn config(&self, services: Vec<Service>) -> Config {
+        Config { services, store: self.store.clone(), api: self.api.clone() }
+    }
+}
+
 impl Base {
     /// Whether a balancer must be asked.
     fn asks(&self) -> bool {
@@ -96,14 +106,13 @@ impl Drop for Looker {
 }
 
 impl Looker {
-    /// Looks once, and goes on looking.
+    /// Looks once, and goes on looking. A balancer that cannot be reached is waited for.
     ///
     /// # Errors
-    /// In words, when a balancer that was named in the place of a file does not answer, or has nothing that can be
-    /// helped.
+    /// In words, when a balancer that was named in the place of a file refuses, or has nothing that can be helped.
     pub async fn start(base: Base) -> Result<(Self, Config), String> {
         let mut explorer = Explorer::default();
-        let config = explorer.expand(&base).await?;
+        let config = explorer.first(&base).await?;
         let wanted = Wanted { number: 0, base, why: String::new() };
         let (wanted, receiver) = watch::channel(wanted);
         let (sender, found) = mpsc::channel(1);
@@ -154,8 +163,8 @@ async fn look(
         let Wanted { number, base, why } = wanted.borrow_and_update().clone();
         let config = match explorer.expand(&base).await {
             Ok(config) => config,
-            Err(why) => {
-                explorer.say("", &why, true);
+            Err(error) => {
+                explorer.say("", &error.to_string(), true);
                 sleep(LOOK_EVERY).await;
                 continue;
             }
@@ -228,21 +237,49 @@ fn first_that_answers<'a>(
 }
 
 impl Explorer {
+    /// The first look, as [`Looker::start`].
+    async fn first(&mut self, base: &Base) -> Result<Config, String> {
+        let Base::Balancer(all) = base else {
+            return self.expand(base).await.map_err(|error| error.to_string());
+        };
+        let pools = match all.sink.look().await {
+            Ok(pools) => pools,
+            Err(error) if error.retryable() => {
+                self.say("", &format!("waiting for the balancer: {error}"), true);
+                return Ok(all.config(Vec::new()));
+            }
+            Err(error) => return Err(error.to_string()),
+        };
+        let place = all.sink.place();
+        all_exist(&all.only, &pools, &place)?;
+        let chosen = || pools.iter().filter(|pool| all.wants(pool));
+        if !chosen().any(|pool| pool.out_of_reach().is_none() || pool.waits_for_names()) {
+            let reason = |pool: &FoundPool| {
+                format!("; {}: {}", pool.name, pool.out_of_reach().unwrap_or_default())
+            };
+            let reasons: String = chosen().take(NAMED).map(reason).collect();
+            return Err(format!("{place}: none of its pools can be helped{reasons}"));
+        }
+        Ok(self.everything(all, &pools))
+    }
+
     /// Gives every service its servers.
     ///
     /// # Errors
-    /// As [`Looker::start`]. A balancer of a file that does not answer is no error: its services keep the servers
-    /// that they had, and say themselves what is wrong.
-    pub async fn expand(&mut self, base: &Base) -> Result<Config, String> {
-        let config = match base {
-            Base::File(config) => self.fill(config.clone()).await,
-            Base::Balancer(all) => {
-                let services = self.everything(all).await?;
-                Config { services, store: all.store.clone(), api: all.api.clone() }
+    /// When the balancer that stands in the place of a file does not answer. One of a file that does not is no error: its
+    /// services keep the servers that they had, and say themselves what is wrong.
+    pub async fn expand(&mut self, base: &Base) -> Result<Config, SinkError> {
+        match base {
+            Base::File(config) => {
+                let config = self.fill(config.clone()).await;
+                self.say_shared(shared(&config.services));
+                Ok(config)
             }
-        };
-        self.say_shared(shared(&config.services));
-        Ok(config)
+            Base::Balancer(all) => {
+                let pools = all.sink.look().await?;
+                Ok(self.everything(all, &pools))
+            }
+        }
     }
 
     /// Says which services share servers, when it is news.
@@ -294,15 +331,16 @@ impl Explorer {
         }
     }
 
-    async fn everything(&mut self, all: &Everything) -> Result<Vec<Service>, String> {
+    /// A service for each pool that can be helped.
+    fn everything(&mut self, all: &Everything, pools: &[FoundPool]) -> Config {
         let place = all.sink.place();
-        let pools = all.sink.look().await.map_err(|error| error.to_string())?;
         self.servers = count(pools.iter());
-        all_exist(&all.only, &pools, &place)?;
-        let chosen = |pool: &&FoundPool| all.only.is_empty() || all.only.contains(&pool.name);
+        for name in all.only.iter().filter(|name| !pools.iter().any(|pool| pool.name == **name)) {
+            self.say(name, "the balancer has no such pool any longer", true);
+        }
         let mut taken = BTreeSet::new();
         let mut services = Vec::new();
-        for pool in pools.iter().filter(chosen) {
+        for pool in pools.iter().filter(|pool| all.wants(pool)) {
             let why = pool.out_of_reach();
             match &why {
                 Some(why) => self.say(&pool.name, &format!("cannot be helped: {why}"), true),
@@ -319,14 +357,8 @@ impl Explorer {
             }
         }
         self.helped.retain(|name| pools.iter().any(|pool| pool.name == *name));
-        if services.is_empty() {
-            let reason = |pool: &FoundPool| {
-                format!("; {}: {}", pool.name, pool.out_of_reach().unwrap_or_default())
-            };
-            let reasons: String = pools.iter().filter(chosen).take(NAMED).map(reason).collect();
-            return Err(format!("{place}: none of its pools can be helped{reasons}"));
-        }
-        Ok(services)
+        self.say_shared(shared(&services));
+        all.config(services)
     }
 
     /// Says it when it is news.
@@ -349,12 +381,14 @@ fn count<'a>(pools: impl Iterator<Item = &'a FoundPool>) -> u32 {
 
 /// Whether a balancer has all the pools that were asked for; else which it has.
 pub fn all_exist(only: &[String], pools: &[FoundPool], place: &str) -> Result<(), String> {
-    let Some(unknown) = only.iter().find(|name| !pools.iter().any(|pool| pool.name == **name))
-    else {
+    let is_unknown = |name: &&String| !pools.iter().any(|pool| pool.name == **name);
+    let unknown: Vec<String> =
+        only.iter().filter(is_unknown).map(|name| format!("{name:?}")).collect();
+    if unknown.is_empty() {
         return Ok(());
-    };
+    }
     let exist = names(pools.iter().map(|pool| pool.name.as_str()));
-    Err(format!("{place}: it has no {unknown:?}; it has {exist}"))
+    Err(format!("{place}: it has no {}; it has {exist}", unknown.join(", ")))
 }
 
 fn names<'a>(all: impl Iterator<Item = &'a str>) -> String {

@@ -164,6 +164,59 @@ fn slots_of_a_server_template_join_when_they_are_resolved() {
 }
 
 #[test]
+fn a_haproxy_that_is_not_up_yet_is_waited_for_and_one_whose_pools_went_is_watched_on() {
+    let mut rig = Rig::new("roundrobin", &[1.0, 2.0]);
+    rig.haproxy.stop();
+    let daemon = rig.daemon_without_a_file(&[]);
+    assert!(daemon.log().contains("waiting for the balancer"), "{}", daemon.log());
+    assert_eq!(services(&daemon), Vec::<String>::new());
+    rig.haproxy.start_again();
+    until("its pool", || services(&daemon) == ["shop"]);
+    rig.haproxy.rename("shop", "store");
+    until("the pool that it has now", || services(&daemon) == ["store"]);
+    rig.haproxy.rename("store\n  balance roundrobin", "store\n  balance static-rr");
+    rig.haproxy.rename("store", "other");
+    until("none to be steered", || services(&daemon).is_empty());
+    assert!(daemon.log().contains("`static-rr` takes no weights"), "{}", daemon.log());
+}
+
+/// HAProxy's port maps tell an address that is none, like those of a HAProxy in another network.
+#[test]
+fn servers_that_only_haproxy_reaches_are_steered_and_none_is_taken_out_for_it() {
+    let mut rig = Rig::new("roundrobin", &[1.0, 4.0]);
+    let front = rig.haproxy.address.port();
+    for (_, address) in rig.bed.addresses().to_vec() {
+        let map = format!("{}:+{}", address.ip(), address.port() - front);
+        rig.haproxy.rename(&address.to_string(), &map);
+    }
+    let daemon = rig.daemon_without_a_file(&[]);
+    let weights = || [rig.weight("s1"), rig.weight("s2")];
+    let said = "no server can be reached at its address from here";
+    until("what Plimsoll cannot see", || daemon.log().contains(said));
+    let served = || {
+        let output = plimsoll(&["doctor", "--haproxy", arg(&rig.haproxy.socket("admin"))]);
+        out(&output).contains("2 of 2 servers take no connection at their addresses from here")
+    };
+    assert!(served(), "doctor tells");
+    std::thread::sleep(Duration::from_secs(4));
+    assert_eq!(weights(), [100, 100], "nobody asks, and nothing is known");
+    let clients = rig.clients(200.0);
+    until_within(Duration::from_secs(60), "weights by capacity", || {
+        let [s1, s2] = weights();
+        s1 > 0 && s2 > 2 * s1
+    });
+    drop(clients);
+    let lull = Instant::now();
+    while lull.elapsed() < Duration::from_secs(6) {
+        assert!(weights().iter().all(|weight| *weight > 0), "{:?}: {}", weights(), daemon.log());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    daemon.signal("TERM");
+    assert!(daemon.end().success());
+    assert!(weights().iter().all(|weight| *weight > 0), "{:?}", weights());
+}
+
+#[test]
 fn what_cannot_be_helped_ends_it_with_the_reason() {
     let rig = Rig::new("uri", &[1.0, 1.0]);
     let socket = rig.haproxy.socket("admin");
@@ -177,12 +230,10 @@ fn what_cannot_be_helped_ends_it_with_the_reason() {
     assert!(said.contains("none of its pools can be helped; shop: `balance uri`"), "{said}");
     let said = run(&[arg(&socket), "--backend", "shoq"]);
     assert!(said.contains("it has no \"shoq\"; it has shop"), "{said}");
-    let said = run(&["/no/such.sock"]);
-    assert!(said.contains("no such socket: is HAProxy running"), "{said}");
+    let said = run(&[arg(&socket), "--backend", "shoq", "--backend", "shop", "--backend", "x"]);
+    assert!(said.contains("it has no \"shoq\", \"x\"; it has shop"), "{said}");
     let output = plimsoll(&["run", "--haproxy", arg(&socket), "--listen", "0.0.0.0:7400"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
-    let said = run(&[arg(rig.dir.path())]);
-    assert!(said.contains("that is a directory, and no socket"), "{said}");
     let output = plimsoll(&["init", "--haproxy", arg(&socket)]);
     assert_eq!((output.status.code(), output.stdout.is_empty()), (Some(1), true), "{output:?}");
     assert!(err(&output).contains("can be helped; shop: `balance uri`"), "{}", err(&output));

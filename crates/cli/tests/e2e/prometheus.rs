@@ -68,7 +68,7 @@ fn the_guide_leads_from_a_prometheus_to_learned_weights_that_stay_without_it() {
     let _clients = rig.clients(300.0);
     until_within(LEARNED_WITHIN, "both queries to tell of both servers", || {
         let said = out(&plimsoll(&["doctor", "--config", arg(&file)]));
-        ["rate tells of 2 of 2 servers", "latency tells of 2 of 2 servers"]
+        ["rate tells of 2 of 2 servers", "in_flight tells of 2 of 2 servers"]
             .iter()
             .all(|line| said.contains(line))
     });

@@ -8,8 +8,8 @@ use plimsoll_model::{BackendId, MethodKind};
 use plimsoll_sink::{L4SinkConfig, OwnSink, ReportSource, SinkErrorKind, WeightSink};
 use plimsoll_testbed::net::SiteSpec;
 
-use crate::contract::{Bed, holds, plan};
-use crate::place::{Place, Process, each};
+use crate::contract::{Bed, goes_on_without_a_server, holds, plan};
+use crate::place::{Place, Process, each, until};
 
 /// The daemon, while it runs.
 struct Balancer<'a>(&'a Place, Option<Process>);
@@ -62,6 +62,14 @@ impl Bed for Balancer<'_> {
     fn start_again(&mut self) {
         self.1 = Some(self.0.balance());
     }
+
+    fn take_away(&mut self, server: &str) {
+        let file = std::fs::read_to_string(self.0.path("l4.yaml")).expect("readable");
+        let (before, rest) = file.split_once(&format!("{{ name: {server},")).expect("there");
+        let (_, after) = rest.split_once('}').expect("an end");
+        let after = after.trim_start_matches([',', ' ']);
+        self.0.write("l4.yaml", &format!("{before}{after}"));
+    }
 }
 
 #[tokio::test]
@@ -72,6 +80,10 @@ async fn the_layer_4_balancer_keeps_what_every_sink_promises() {
     place.write("l4.yaml", &file);
     let mut bed = Balancer(&place, Some(place.balance()));
     holds(&mut bed).await;
+
+    goes_on_without_a_server(&mut bed).await;
+    place.write("l4.yaml", &file);
+    until("s2 to be back", || each(&place.status(), "weight").len() == 3);
 
     let mut sink = bed.sink(&["s1", "s2", "s3"]);
     let error = bed.of("wex", &["s1"]).read().await.expect_err("unknown");

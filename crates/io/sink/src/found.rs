@@ -21,6 +21,8 @@ pub struct FoundPool {
     pub servers: Vec<FoundServer>,
     /// Another reason not to steer it, such as an agent that sets weights too.
     pub conflict: Option<String>,
+    /// What the balancer does not tell, so that it may turn out to be out of reach.
+    pub unknown: Option<&'static str>,
 }
 
 /// A server of a pool.
@@ -132,6 +134,14 @@ impl FoundPool {
         })
     }
 
+    /// Whether it is out of reach only until names of servers are resolved.
+    pub fn waits_for_names(&self) -> bool {
+        let waiting = self.servers.iter().filter(|s| s.place == Err(LeftAlone::Unresolved)).count();
+        let may_come = self.steerable().count() + waiting >= LEAST_SERVERS;
+        let live = self.method.kind != MethodKind::NoLiveWeights && self.conflict.is_none();
+        self.out_of_reach().is_some() && live && may_come
+    }
+
     /// What it is, in a few words: `leastconn, 6 servers`.
     pub fn summary(&self) -> String {
         let (all, steerable) = (self.servers.len(), self.steerable().count());
@@ -142,7 +152,8 @@ impl FoundPool {
                 self.left_alone().join("; ")
             ),
         };
-        format!("{}, {servers}", self.method.name)
+        let unknown = self.unknown.map(|what| format!("; {what}")).unwrap_or_default();
+        format!("{}, {servers}{unknown}", self.method.name)
     }
 }
 
@@ -160,7 +171,7 @@ mod tests {
 
     fn pool(algo: &str, kind: MethodKind, servers: Vec<FoundServer>) -> FoundPool {
         let method = Method { name: algo.to_owned(), kind };
-        FoundPool { name: "shop".to_owned(), method, servers, conflict: None }
+        FoundPool { name: "shop".to_owned(), method, servers, conflict: None, unknown: None }
     }
 
     fn server(name: &str, place: Result<u16, LeftAlone>) -> FoundServer {
@@ -185,6 +196,10 @@ mod tests {
             Some("it has one server: nothing to divide")
         );
         assert_eq!(pool_of(&[]).out_of_reach().as_deref(), Some("it has no servers"));
+        assert!(!pool_of(&servers[..1]).waits_for_names());
+        let slots =
+            [server("w1", Err(LeftAlone::Unresolved)), server("w2", Err(LeftAlone::Unresolved))];
+        assert!(pool_of(&slots).waits_for_names() && !pool_of(&slots[..1]).waits_for_names());
         servers.remove(0);
         let why = pool_of(&servers).out_of_reach().expect("one is left");
         assert!(why.starts_with("1 of its 2 servers can be steered: s3 (it is"), "{why}");

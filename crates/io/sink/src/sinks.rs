@@ -126,8 +126,8 @@ impl Sinks {
         let Some((source, addresses)) = steered.source else { return Ok(handle) };
         let names = steered.servers.into_iter().map(|(id, name)| (name, id));
         let servers = names.chain(addresses).collect();
-        let pool = self.first.pool().to_owned();
-        source::start(Sourced { source, pool, servers, origin: steering.origin }, handle)
+        let pools = self.iter().map(|sink| sink.pool().to_owned()).collect();
+        Ok(source::start(Sourced { source, pools, servers, origin: steering.origin }, handle))
     }
 
     fn start_sinks(&self, steering: &Steering, steered: &Steered) -> Result<SinkHandle, SinkError> {

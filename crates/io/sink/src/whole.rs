@@ -3,10 +3,10 @@
 use std::future::Future;
 use std::ops::RangeInclusive;
 
-use plimsoll_model::{Applied, BackendId, Plan};
+use plimsoll_model::{Applied, Plan};
 
 use crate::SinkError;
-use crate::servers::planned;
+use crate::servers::{Roster, planned};
 
 /// Why there is no answer to a plan.
 pub(crate) enum Unanswered {
@@ -25,8 +25,7 @@ pub(crate) trait Whole {
     const WHOSE: &'static str;
 
     fn service(&self) -> &str;
-    /// In order of [`BackendId`].
-    fn servers(&self) -> &[(BackendId, String)];
+    fn roster(&self) -> &Roster;
     /// A server's weight.
     fn held(state: &Self::State, server: &str) -> Option<u32>;
     /// The plan whose weights are in force; none where they are those of the configuration.
@@ -42,8 +41,10 @@ pub(crate) trait Whole {
 
 /// Programs a plan where what is held differs from it.
 pub(crate) async fn program<B: Whole>(balancer: &mut B, plan: &Plan) -> Result<Applied, SinkError> {
-    let wanted = planned(plan, balancer.servers(), &B::WEIGHTS, B::WHOSE)?;
+    let mut wanted = planned(plan, balancer.roster().servers(), &B::WEIGHTS, B::WHOSE)?;
     let before = balancer.ask().await?;
+    // The weight of one that has left is no longer wanted.
+    wanted.retain(|(name, _)| B::held(&before, name).is_some());
     // Weights that happen to be as configured are ours only once they were set.
     if B::in_force(&before).is_some() && holds::<B>(&before, &wanted) {
         return Ok(applied(balancer, plan.epoch, &before, 0));
@@ -86,23 +87,22 @@ fn interrupted<B: Whole>(
 }
 
 fn applied<B: Whole>(balancer: &B, epoch: u64, state: &B::State, commands: u32) -> Applied {
-    let servers = balancer.servers().iter();
+    let servers = balancer.roster().servers().iter();
     let weights = servers.filter_map(|(id, name)| Some((*id, B::held(state, name)?)));
     Applied { epoch, weights: weights.collect(), commands }
 }
 
-/// The state, if it has all servers that are steered; `exist` lists those that it has.
+/// The state, if it has all servers that are steered, or had them before; `exist` lists those that it has.
 pub(crate) fn complete<B: Whole>(
     balancer: &B,
     state: B::State,
     exist: impl FnOnce(B::State) -> Vec<String>,
 ) -> Result<B::State, SinkError> {
-    let names = balancer.servers().iter().map(|(_, name)| name);
-    let missing: Vec<String> =
-        names.filter(|name| B::held(&state, name).is_none()).cloned().collect();
-    if missing.is_empty() {
-        return Ok(state);
+    match balancer.roster().require(|_, name| B::held(&state, name).is_some()) {
+        Ok(()) => Ok(state),
+        Err(missing) => {
+            let backend = balancer.service().to_owned();
+            Err(SinkError::UnknownServers { backend, missing, exist: exist(state) })
+        }
     }
-    let backend = balancer.service().to_owned();
-    Err(SinkError::UnknownServers { backend, missing, exist: exist(state) })
 }

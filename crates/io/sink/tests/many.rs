@@ -99,10 +99,25 @@ async fn changes_in_a_large_haproxy_are_not_missed_between_readings_of_states() 
     haproxy.ask("set server pool8/s2 state ready");
     haproxy.ask("set server pool9/s4 state maint");
     haproxy.ask("del server pool9/s4");
-    backends[9] = steered(9, 4);
     let reports = read(&mut connection, &mut backends).await;
     assert_eq!(reports[8].servers[2].status, ServerStatus::Up);
+    assert_eq!(reports[9].servers[4].status, ServerStatus::Maintenance, "it has left");
+    backends[9]
+        .apply(&mut connection, &plan(&[7, 8, 9, 10]))
+        .await
+        .expect("the others are steered");
+    assert!(haproxy.ask("get weight pool9/s3").starts_with("10"));
+    backends[9] = steered(9, 4);
+    let reports = read(&mut connection, &mut backends).await;
     assert_eq!(reports[9].servers.len(), 4);
+    (0..4).for_each(|n| {
+        haproxy.ask(&format!("set server pool9/s{n} state maint"));
+        haproxy.ask(&format!("del server pool9/s{n}"));
+    });
+    let mut one: Vec<&mut SteeredBackend> = backends[9..10].iter_mut().collect();
+    let reports = connection.read(&mut one).await.expect("HAProxy answers");
+    let kind = reports[0].as_ref().err().map(|error| error.kind());
+    assert_eq!(kind, Some(SinkErrorKind::UnknownServers), "all have left");
 }
 
 #[tokio::test]

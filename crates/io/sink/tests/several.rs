@@ -298,22 +298,21 @@ async fn each_has_a_subset_that_follows_its_traffic_and_all_servers_where_that_c
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn balancers_with_different_methods_are_refused_by_name() {
+async fn one_with_another_method_ails_and_the_other_is_steered() {
     let bed = bed();
     let first = Haproxy::start(&proxies(&bed, "roundrobin", free_port()));
     let second = Haproxy::start(&proxies(&bed, "leastconn", free_port()));
     let mut handle = steer(&sinks(&[&first, &second]));
     let loss = until(&mut handle, |report| match report {
-        SinkReport::Lost(loss) => Some(loss),
-        SinkReport::Read(report, _) => panic!("{report:?}"),
+        SinkReport::Degraded(loss) => loss,
+        SinkReport::Lost(loss) => panic!("{loss:?}"),
         _ => None,
     })
     .await;
-    assert!(!loss.retryable);
-    assert!(
-        loss.reason.contains("balances by roundrobin") && loss.reason.contains("by leastconn"),
-        "{loss:?}"
-    );
+    let says = |what: &str| loss.reason.contains(what);
+    assert!(says("it balances by") && says("roundrobin") && says("leastconn"), "{loss:?}");
+    assert!(!loss.retryable && says("diverged: 1 of 2 balancers cannot be steered"), "{loss:?}");
+    read(&mut handle, |report| report.servers.len() == 3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -134,25 +134,58 @@ async fn what_haproxys_log_tells_is_what_its_counters_say() {
     assert_eq!(answered(&logged), answered(&counters));
 }
 
+/// What is told of the source's trouble next, if it is another one.
+async fn trouble(handle: &mut SinkHandle) -> Option<String> {
+    until(handle, |report| match report {
+        SinkReport::Degraded(loss) => Some(loss.map(|loss| loss.reason)),
+        _ => None,
+    })
+    .await
+}
+
 #[tokio::test]
-async fn a_port_that_is_taken_is_said_at_the_start() {
+async fn a_port_that_is_taken_is_said_and_listened_to_once_it_is_free() {
     let haproxy =
         Haproxy::start("\nbackend shop\n  server s1 127.0.0.1:1\n  server s2 127.0.0.1:1\n");
     let taken = UdpSocket::bind("127.0.0.1:0").expect("a port");
     let listen = taken.local_addr().expect("its address");
-    let source = Source::AccessLog(AccessLog {
-        listen,
-        format: LogFormat::Nginx,
-        lag: Duration::from_secs(1),
-    });
-    let socket = SocketAddress::Unix(haproxy.socket("admin"));
-    let sinks = Sinks::from(Sink::Haproxy(HaproxyConfig::new(socket, "shop")));
-    let steered = Steered {
-        service: "shop".to_owned(),
-        servers: named(&["s1", "s2"]),
-        observe: true,
-        source: Some((source, Vec::new())),
+    let lag = Duration::from_millis(100);
+    let log = AccessLog { listen, format: LogFormat::Nginx, lag };
+    assert!(log.try_to_listen().is_err());
+    let mut handle = steer(&haproxy, Some(Source::AccessLog(log)), Vec::new());
+    let said = trouble(&mut handle).await.expect("a trouble");
+    assert!(said.contains("cannot be listened to at") && said.contains("in use"), "{said}");
+    drop(taken);
+    assert_eq!(trouble(&mut handle).await, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_tells_nothing_of_requests_that_the_balancer_counts_is_a_trouble() {
+    let backend = |name: &str| BackendSpec::new(name, Service::deterministic(Duration::ZERO));
+    let bed =
+        Testbed::start(TestbedSpec { admin: None, backends: ["s1", "s2"].map(backend).into() });
+    let bed = bed.expect("backends");
+    let (port, listen) = (free_port(), log_address());
+    let servers: String =
+        bed.addresses().iter().map(|(name, at)| format!("  server {name} {at}\n")).collect();
+    let haproxy = Haproxy::start(&format!(
+        "\nfrontend front\n  bind 127.0.0.1:{port}\n  default_backend shop\nbackend shop\n  balance roundrobin\n\
+         {servers}"
+    ));
+    let lag = Duration::from_millis(100);
+    let log = AccessLog { listen, format: LogFormat::Haproxy, lag };
+    let mut handle = steer(&haproxy, Some(Source::AccessLog(log)), Vec::new());
+    let target = Target::resolve(&format!("http://127.0.0.1:{port}/")).expect("a URL");
+    let _load = start(LoadSpec::poisson(target, 50.0, Duration::from_secs(60))).expect("clients");
+    let line = |server: &str| {
+        format!(
+            "haproxy[7]: 127.0.0.1:1234 [25/Nov/2026:09:00:00.123] front shop/{server} 0/0/0/1/1 200 1 - - ---- 1/1/0/0/0 0/0 \"x\""
+        )
     };
-    let error = sinks.start(&Steering::new(Instant::now()), steered).expect_err("taken");
-    assert!(error.to_string().contains("cannot listen") && error.retryable(), "{error}");
+    let sender = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    sender.send_to(line("s9").as_bytes(), listen).expect("sent");
+    let said = trouble(&mut handle).await.expect("a trouble");
+    assert!(said.contains("the balancer has counted") && said.contains("one names s9"), "{said}");
+    sender.send_to(line("s1").as_bytes(), listen).expect("sent");
+    assert_eq!(trouble(&mut handle).await, None);
 }

@@ -44,11 +44,18 @@ impl contract::Bed for Shop {
     fn start_again(&mut self) {
         self.0.start_again();
     }
+
+    fn take_away(&mut self, server: &str) {
+        self.0.ask(&format!("set server shop/{server} state maint"));
+        assert!(self.0.ask(&format!("del server shop/{server}")).contains("deleted"));
+    }
 }
 
 #[tokio::test]
 async fn what_every_sink_promises_holds() {
-    contract::holds(&mut Shop(Haproxy::start(LEASTCONN))).await;
+    let mut shop = Shop(Haproxy::start(LEASTCONN));
+    contract::holds(&mut shop).await;
+    contract::goes_on_without_a_server(&mut shop).await;
 }
 
 #[tokio::test]

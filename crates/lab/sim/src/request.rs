@@ -388,6 +388,7 @@ impl PoolModel for RequestPool {
             backend: BackendId(i as u32),
             weight: s.weight,
             status: s.status,
+            checked: false,
             in_flight: s.in_flight(),
             queued: 0,
             started_total: s.started_total,

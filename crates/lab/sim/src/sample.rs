@@ -250,6 +250,7 @@ impl PoolModel for SampledPool {
             backend: BackendId(i as u32),
             weight: s.weight,
             status: s.status,
+            checked: false,
             in_flight: s.in_flight as u32,
             queued: 0,
             started_total: s.started_total,

@@ -72,8 +72,10 @@ pub(crate) struct Backend {
     pub aside: bool,
     /// It was set aside and restored once without an answer, because no request waited there any longer.
     pub tried: bool,
-    /// The warning that its checks fail though it answers clients was recorded.
+    /// The warning that its checks fail though it answers clients, or that none has ever reached it, was recorded.
     pub warned_checks: bool,
+    /// The balancer checks its health by itself.
+    pub checked_by_balancer: bool,
     /// Interval of its liveness checks as last requested.
     pub checked: Option<Duration>,
     /// That interval was requested because the backend is suspected to have failed.
@@ -145,6 +147,7 @@ impl Backend {
             aside: false,
             tried: false,
             warned_checks: false,
+            checked_by_balancer: false,
             checked: None,
             suspected: false,
             looked_at: Nanos::ZERO,

@@ -18,6 +18,9 @@ struct Known {
     ask_rps: f64,
     offered_rps: Option<f64>,
     weight: u32,
+    /// A check has succeeded from here.
+    #[serde(default)]
+    reached: bool,
 }
 
 /// What a controller knew: the store keeps it and gives it to the next one. Backends are matched by name, so
@@ -46,6 +49,7 @@ impl Controller {
                     ask_rps: b.ask_rps,
                     offered_rps: b.offered_rps,
                     weight: b.wanted.weight,
+                    reached: b.health.is_reached(),
                 })
                 .collect(),
         }
@@ -62,6 +66,7 @@ impl Controller {
                 b.knowledge = known.knowledge.clone();
                 b.ask_rps = known.ask_rps;
                 b.offered_rps = known.offered_rps;
+                b.health.recall(known.reached);
                 b.judged_from = b.knowledge.is_known().then_some(Nanos::ZERO);
                 weights.push((b.id, known.weight));
             }

@@ -23,32 +23,49 @@ const BACKENDS: [QueueCurve; 2] = [
     QueueCurve { service_us: 1_250.0, cores: 1.0, variability: 1.0 },
 ];
 
-struct Bed {
+/// Three of one core, of which the second has half of the others' speed.
+const THREE: [QueueCurve; 3] = [
+    QueueCurve { service_us: 20_000.0, cores: 1.0, variability: 1.0 },
+    QueueCurve { service_us: 40_000.0, cores: 1.0, variability: 1.0 },
+    QueueCurve { service_us: 20_000.0, cores: 1.0, variability: 1.0 },
+];
+
+/// Backends whose queues are at rest for their load, or grow where that is beyond their capacity.
+struct Bed<const N: usize> {
     controller: Controller,
     now_ms: u64,
-    weights: [u32; 2],
-    past: VecDeque<[f64; 2]>,
-    begun: [f64; 2],
-    owed: [f64; 2],
+    curves: [QueueCurve; N],
+    weights: [u32; N],
+    /// What is waiting because it came faster than it could be served.
+    backlog: [f64; N],
+    /// Completions per second and requests in flight of every step within the range.
+    past: VecDeque<[(f64, f64); N]>,
+    begun: [f64; N],
+    owed: [f64; N],
     is_known: bool,
+    /// What is in flight is the mean of a gauge that was there, at 0, before traffic began.
+    gauge_lags: bool,
     rate_rps: f64,
     /// When plans were made, milliseconds.
     plans: Vec<u64>,
 }
 
-impl Bed {
-    fn new() -> Self {
+impl<const N: usize> Bed<N> {
+    fn new(curves: [QueueCurve; N], rate_rps: f64) -> Self {
         let backend = |i| BackendSpec { id: BackendId(i), name: format!("s{i}") };
-        let spec = ServiceSpec::new("shop", vec![backend(1), backend(2)]);
+        let spec = ServiceSpec::new("shop", (1..=N as u32).map(backend).collect());
         Bed {
             controller: Controller::new(spec, None, Nanos::ZERO, 1),
             now_ms: 0,
-            weights: [100, 100],
+            curves,
+            weights: [100; N],
+            backlog: [0.0; N],
             past: VecDeque::new(),
-            begun: [0.0; 2],
-            owed: [0.0; 2],
+            begun: [0.0; N],
+            owed: [0.0; N],
             is_known: true,
-            rate_rps: RATE_RPS,
+            gauge_lags: false,
+            rate_rps,
             plans: Vec::new(),
         }
     }
@@ -57,28 +74,45 @@ impl Bed {
         Nanos(self.now_ms * 1_000_000)
     }
 
-    /// The means of the last seconds, as rates and response times in seconds.
-    fn means(&mut self) -> [(f64, f64); 2] {
+    /// One step of the backends: completions per second and requests in flight of each.
+    fn serve(&mut self) -> [(f64, f64); N] {
         let sum: f64 = self.weights.iter().map(|&w| f64::from(w)).sum();
-        self.past.push_back(self.weights.map(|w| self.rate_rps * f64::from(w) / sum.max(1.0)));
+        let seconds = STEP_MS as f64 / 1e3;
+        std::array::from_fn(|i| {
+            let offered = self.rate_rps * f64::from(self.weights[i]) / sum.max(1.0);
+            let most = 0.98 * self.curves[i].capacity();
+            let served = (offered + self.backlog[i] / seconds).min(most);
+            self.backlog[i] = (self.backlog[i] + (offered - served) * seconds).max(0.0);
+            (served, self.backlog[i] + served * self.curves[i].latency_at(served) / 1e6)
+        })
+    }
+
+    /// The means of the last seconds, as rates and response times in seconds.
+    fn means(&mut self) -> [(f64, f64); N] {
+        let served = self.serve();
+        self.past.push_back(served);
         if self.past.len() as u64 > RANGE_MS / STEP_MS {
             self.past.pop_front();
         }
-        [0, 1].map(|i| {
+        std::array::from_fn(|i| {
             let count = self.past.len() as f64;
-            let rate = self.past.iter().map(|rates| rates[i]).sum::<f64>() / count;
-            let waited = |rates: &[f64; 2]| {
-                let load = rates[i].min(0.98 * BACKENDS[i].capacity());
-                rates[i] * BACKENDS[i].latency_at(load) / 1e6
-            };
-            let in_flight = self.past.iter().map(waited).sum::<f64>() / count;
+            let rate = self.past.iter().map(|all| all[i].0).sum::<f64>() / count;
+            let over = if self.gauge_lags { (RANGE_MS / STEP_MS) as f64 } else { count };
+            let in_flight = self.past.iter().map(|all| all[i].1).sum::<f64>() / over;
             (rate, if rate > 0.0 { in_flight / rate } else { 0.0 })
         })
     }
 
+    /// Mean response time of what is served now, milliseconds.
+    fn mean_ms(&self) -> f64 {
+        let all = self.past.back().expect("it has run");
+        let (rates, in_flight) = (all.iter().map(|one| one.0), all.iter().map(|one| one.1));
+        in_flight.sum::<f64>() / rates.sum::<f64>() * 1e3
+    }
+
     fn report(&mut self) -> BalancerReport {
         let means = self.means();
-        let servers = [0, 1].map(|i| {
+        let servers: [ServerReport; N] = std::array::from_fn(|i| {
             let (rate, seconds) = if self.is_known { means[i] } else { (0.0, 0.0) };
             self.begun[i] += rate * STEP_MS as f64 / 1e3;
             self.owed[i] += rate * seconds;
@@ -125,7 +159,7 @@ impl Bed {
 
 #[test]
 fn means_lead_to_weights_that_are_kept_while_nothing_is_known() {
-    let mut bed = Bed::new();
+    let mut bed = Bed::new(BACKENDS, RATE_RPS);
     bed.run_for(240);
     let [slow, fast] = bed.weights.map(f64::from);
     assert!(slow > 0.0 && fast > 4.0 * slow, "{:?}", bed.weights);
@@ -137,10 +171,13 @@ fn means_lead_to_weights_that_are_kept_while_nothing_is_known() {
     assert_eq!((bed.weights, bed.plans.len()), (weights, plans), "nothing is decided on nothing");
 
     // Checks alone show that a backend is dead, at once.
-    for _ in 0..3 {
+    for round in 0..4 {
         let (backend, started) = (BackendId(1), bed.now());
-        let failure = Some(FailureKind::Refused);
-        bed.step(Event::Liveness { backend, successes: 0, failure, started });
+        let (successes, failure) = match round {
+            0 => (1, None),
+            _ => (0, Some(FailureKind::Refused)),
+        };
+        bed.step(Event::Liveness { backend, successes, failure, started });
         bed.run_for(1);
     }
     assert_eq!(bed.weights[0], 0, "{:?}", bed.weights);
@@ -149,7 +186,7 @@ fn means_lead_to_weights_that_are_kept_while_nothing_is_known() {
 
 #[test]
 fn a_plan_waits_for_news_of_the_last_one_however_fast_the_traffic_changes() {
-    let mut bed = Bed::new();
+    let mut bed = Bed::new(BACKENDS, RATE_RPS);
     bed.run_for(240);
     bed.plans.clear();
     for change in 0..20 {
@@ -159,4 +196,20 @@ fn a_plan_waits_for_news_of_the_last_one_however_fast_the_traffic_changes() {
     assert!(bed.plans.len() > 4, "{:?}", bed.plans);
     let is_seen = |pair: &[u64]| pair[1] - pair[0] >= LAG_MS;
     assert!(bed.plans.windows(2).all(is_seen), "{:?}", bed.plans);
+}
+
+/// What a gauge and a counter say at the start of traffic does not belong together: a rate is that of the samples there
+/// are, and the gauge's mean still has the time before in it.
+#[test]
+fn backend_that_equal_weights_overload_gets_what_it_can_carry_from_means_alone() {
+    let mut bed = Bed::new(THREE, 75.0);
+    bed.gauge_lags = true;
+    let mut worst = Vec::new();
+    for _ in 0..24 {
+        bed.run_for(10);
+        worst.push(bed.mean_ms());
+    }
+    // The best split of this load takes 58 ms.
+    assert!(worst.iter().all(|ms| *ms < 80.0), "{worst:.0?}");
+    assert!(worst[12..].iter().all(|ms| *ms < 61.0), "{worst:.0?} {:?}", bed.weights);
 }

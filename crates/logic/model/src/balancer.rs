@@ -81,6 +81,9 @@ pub struct ServerReport {
     pub weight: u32,
     /// Health and administrative state.
     pub status: ServerStatus,
+    /// The balancer checks its health by itself, so that `status` rests on more than traffic.
+    #[serde(default)]
+    pub checked: bool,
     /// Requests being served now, queued ones not counted (HAProxy `scur`).
     pub in_flight: u32,
     /// Requests waiting in the balancer for this server now (HAProxy `qcur`).
@@ -105,6 +108,7 @@ impl ServerReport {
             backend,
             weight,
             status,
+            checked: false,
             in_flight: 0,
             queued: 0,
             started_total: 0,

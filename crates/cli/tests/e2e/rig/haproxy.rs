@@ -65,6 +65,15 @@ impl Haproxy {
         self.start_again();
     }
 
+    /// Starts again with this in the place of that, wherever it stands in the configuration.
+    pub fn rename(&mut self, that: &str, this: &str) {
+        let path = self.dir.join("haproxy.cfg");
+        let text = std::fs::read_to_string(&path).expect("its configuration");
+        std::fs::write(path, text.replace(that, this)).expect("written");
+        self.stop();
+        self.start_again();
+    }
+
     pub fn stop(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().expect("kill HAProxy");

@@ -11,7 +11,7 @@ use plimsoll_model::{BackendId, MethodKind, ServerStatus};
 use plimsoll_proxy::{Handle, Socket};
 use plimsoll_sink::{OwnSink, ProxySinkConfig, ReportSource, SinkErrorKind, WeightSink};
 
-use crate::contract::{Bed, holds, plan};
+use crate::contract::{Bed, goes_on_without_a_server, holds, plan};
 use crate::support::*;
 
 /// A proxy that answers at a socket, until it is dropped.
@@ -146,6 +146,14 @@ impl Bed for Place {
         let section = self.section.clone();
         self.restart(&section);
     }
+
+    fn take_away(&mut self, server: &str) {
+        let (before, rest) =
+            self.section.split_once(&format!("{{ name: {server},")).expect("there");
+        let (_, after) = rest.split_once("}, ").expect("another follows");
+        let section = format!("{before}{after}");
+        self.restart(&section);
+    }
 }
 
 #[tokio::test]
@@ -154,6 +162,10 @@ async fn the_proxy_keeps_what_every_sink_promises() {
     let mut place =
         Place::new(&section("least_connections", &[&backends[0], &backends[1], &backends[2]]));
     holds(&mut place).await;
+    let all = place.section.clone();
+    goes_on_without_a_server(&mut place).await;
+    place.restart(&all);
+    place.sink(&["s1", "s2", "s3"]).apply(&plan(&[11, 22, 33])).await.expect("applied");
 
     let error = place.of("shoq", &["s1"]).read().await.expect_err("unknown");
     assert!(error.to_string().contains("the proxy has no pool \"shoq\"; it has shop"), "{error}");

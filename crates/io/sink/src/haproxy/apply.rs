@@ -52,8 +52,12 @@ struct Programming<'a> {
 
 impl Programming<'_> {
     async fn apply(&mut self, plan: &Plan) -> Result<Applied, SinkError> {
-        let wanted =
-            planned(plan, &self.backend.servers, &SinkLimits::haproxy().range, "HAProxy's")?;
+        let wanted = planned(
+            plan,
+            self.backend.roster.servers(),
+            &SinkLimits::haproxy().range,
+            "HAProxy's",
+        )?;
         let mut begun: Option<Begun> = None;
         loop {
             let changes = match self.prepare(plan.epoch, &wanted).await {
@@ -158,9 +162,10 @@ impl Programming<'_> {
 
     /// What all steered servers hold, as read after the batch.
     fn applied(&self, epoch: u64, commands: usize) -> Applied {
-        let weights = self.backend.servers.iter().enumerate().filter_map(|(hint, (id, name))| {
-            self.backend.snapshot.row(hint, name).map(|row| (*id, row.state.weight))
-        });
+        let weights =
+            self.backend.roster.servers().iter().enumerate().filter_map(|(hint, (id, name))| {
+                self.backend.snapshot.row(hint, name).map(|row| (*id, row.state.weight))
+            });
         let commands = u32::try_from(commands).unwrap_or(u32::MAX);
         Applied { epoch, weights: weights.collect(), commands }
     }

@@ -129,7 +129,7 @@ impl HaproxySink {
         let version = info::value(text, "Version").unwrap_or_default();
         let servers = backend.inspected(&details);
         let exists = |name: &String| servers.iter().any(|server| &server.name == name);
-        let missing = backend.servers.iter().map(|(_, name)| name.clone());
+        let missing = backend.roster.servers().iter().map(|(_, name)| name.clone());
         let missing = missing.filter(|name| !exists(name)).collect();
         let method = if backend.snapshot.algo.is_empty() {
             Method { name: String::new(), kind: MethodKind::NoLiveWeights }
@@ -156,7 +156,7 @@ impl SteeredBackend {
         let rows = self.snapshot.rows.iter();
         rows.filter_map(|row| {
             let detail = details.iter().find(|detail| detail.name == row.name)?.clone();
-            let known = self.servers.iter().find(|(_, name)| *name == row.name);
+            let known = self.roster.servers().iter().find(|(_, name)| *name == row.name);
             let agent = match (row.state.agent_configured(), row.state.agent_active()) {
                 (_, true) => AgentState::Active,
                 (true, false) => AgentState::Disabled,

@@ -14,6 +14,9 @@ use crate::found::{FoundPool, FoundServer, LeftAlone};
 
 /// HAProxy's word in `addr` for a server on a Unix socket.
 const UNIX: &[u8] = b"unix";
+/// Of a hash whose kind this socket does not tell.
+const HASH_UNKNOWN: &str =
+    "whether its hash takes weights (`hash-type consistent`) is told at `level admin` only";
 /// A sentence that names agents stops here.
 const AGENTS_NAMED: usize = 3;
 
@@ -118,7 +121,7 @@ fn raw(row: &StatRow<'_>, servers: Vec<FoundServer>, agents: Vec<String>) -> Raw
             agents.len()
         )
     });
-    let pool = FoundPool { name: text(Stat::Proxy), method, servers, conflict };
+    let pool = FoundPool { name: text(Stat::Proxy), method, servers, conflict, unknown: None };
     Raw { pool, hash }
 }
 
@@ -161,6 +164,7 @@ async fn settle_hashes(link: &mut Link, pools: &mut [Raw]) -> Result<(), LinkErr
     for (at, raw) in asked.enumerate() {
         let name = std::mem::take(&mut raw.pool.method.name);
         raw.pool.method = method::from_answer(name, answers.get(at));
+        raw.pool.unknown = method::is_unanswered(answers.get(at)).then_some(HASH_UNKNOWN);
     }
     Ok(())
 }

@@ -47,6 +47,11 @@ pub(super) fn from_answer(name: String, answer: &[u8]) -> Method {
     Method { name, kind }
 }
 
+/// Whether the answer to [`question`] leaves it open: the socket's level does not allow it.
+pub(super) fn is_unanswered(answer: &[u8]) -> bool {
+    String::from_utf8_lossy(answer).contains("Permission denied")
+}
+
 /// Whether a refused weight says that the method takes none.
 pub(super) fn is_static(answer: &str) -> bool {
     answer.contains("static LB algorithm")

@@ -7,13 +7,12 @@ use super::names;
 use super::snapshot::{ServerRow, Snapshot};
 use super::state::ServerState;
 use crate::SinkError;
-use crate::servers::checked;
+use crate::servers::Roster;
 
 /// One backend of a HAProxy whose servers are steered, and what was last read of it.
 pub struct SteeredBackend {
     pub(super) name: String,
-    /// In order of [`BackendId`].
-    pub(super) servers: Vec<(BackendId, String)>,
+    pub(super) roster: Roster,
     /// The connection on which it was found.
     opened: u64,
     /// How it picks, as learned on that connection.
@@ -30,7 +29,7 @@ impl SteeredBackend {
         names::check("backend name", name)?;
         Ok(SteeredBackend {
             name: name.to_owned(),
-            servers: checked(servers, names::check)?,
+            roster: Roster::new(servers, names::check)?,
             opened: 0,
             method: None,
             snapshot: Snapshot::new(),
@@ -52,8 +51,7 @@ impl SteeredBackend {
     /// # Errors
     /// As [`SteeredBackend::new`]; the present servers then stay.
     pub fn set_servers(&mut self, servers: Vec<(BackendId, String)>) -> Result<(), SinkError> {
-        self.servers = checked(servers, names::check)?;
-        Ok(())
+        self.roster.set(servers)
     }
 
     /// Looks it up among the backends of a newly opened connection. False when it is not there.
@@ -75,17 +73,16 @@ impl SteeredBackend {
         self.snapshot.backend_id = None;
     }
 
-    pub(super) fn report(&self, at: Nanos, method: Method) -> BalancerReport {
-        let rows = self.servers.iter().enumerate();
-        let servers = rows.filter_map(|(hint, (id, name))| {
-            self.snapshot.row(hint, name).map(|row| server_report(*id, row))
-        });
+    pub(super) fn report(&mut self, at: Nanos, method: Method) -> BalancerReport {
+        let SteeredBackend { roster, snapshot, .. } = self;
+        let row = |hint, id, name: &str| snapshot.row(hint, name).map(|row| server_report(id, row));
+        let servers = roster.report(row);
         BalancerReport {
             at,
             method,
             generation: self.generation(),
             traffic: Traffic::Counted,
-            servers: servers.collect(),
+            servers,
         }
     }
 
@@ -97,25 +94,18 @@ impl SteeredBackend {
             | (self.snapshot.resets & 0xff)
     }
 
-    /// All servers that are steered must exist.
+    /// All servers that are steered must exist, or have existed.
     pub(super) fn require_servers(&self) -> Result<(), SinkError> {
-        let missing: Vec<String> = self
-            .servers
-            .iter()
-            .enumerate()
-            .filter(|(hint, (_, name))| self.snapshot.row(*hint, name).is_none())
-            .map(|(_, (_, name))| name.clone())
-            .collect();
-        if missing.is_empty() {
-            return Ok(());
-        }
-        let (backend, exist) = (self.name.clone(), self.snapshot.names());
-        Err(SinkError::UnknownServers { backend, missing, exist })
+        let is_there = |hint: usize, name: &str| self.snapshot.row(hint, name).is_some();
+        self.roster.require(is_there).map_err(|missing| {
+            let (backend, exist) = (self.name.clone(), self.snapshot.names());
+            SinkError::UnknownServers { backend, missing, exist }
+        })
     }
 
     /// Those steered servers whose weight an agent may set as well.
     pub(super) fn with_active_agents(&self) -> Vec<String> {
-        let rows = self.servers.iter().enumerate();
+        let rows = self.roster.servers().iter().enumerate();
         rows.filter_map(|(hint, (_, name))| self.snapshot.row(hint, name))
             .filter(|row| row.state.agent_active())
             .map(|row| row.name.clone())
@@ -128,6 +118,7 @@ fn server_report(backend: BackendId, row: &ServerRow) -> ServerReport {
         backend,
         weight: row.state.weight,
         status: status(&row.state),
+        checked: row.state.checked(),
         in_flight: row.in_flight,
         queued: row.queued,
         started_total: row.started,

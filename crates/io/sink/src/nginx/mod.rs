@@ -22,7 +22,7 @@ pub use reload::{NginxReloadConfig, NginxReloadSink};
 pub use snippet::{NginxPool, NginxServer, nginx_snippet};
 
 use crate::found::{FoundPool, FoundServer, LeftAlone};
-use crate::servers::checked;
+use crate::servers::Roster;
 use crate::whole::{Unanswered, Whole, complete, program};
 use crate::{ReportSource, Servers, SinkError, WeightSink};
 use link::{Link, LinkError};
@@ -40,8 +40,7 @@ const PICKS_PER_WEIGHT: u32 = 0;
 /// All calls may be dropped while they wait: the connection is then closed, and the next call opens a new one.
 pub struct NginxSink {
     upstream: String,
-    /// In order of [`BackendId`].
-    servers: Vec<(BackendId, String)>,
+    roster: Roster,
     link: Link,
     origin: Instant,
 }
@@ -55,7 +54,7 @@ impl NginxSink {
     pub fn new(config: NginxConfig, servers: Servers) -> Result<Self, SinkError> {
         check_name("upstream's name", &config.upstream)?;
         Ok(NginxSink {
-            servers: checked(servers, check_name)?,
+            roster: Roster::new(servers, check_name)?,
             upstream: config.upstream,
             link: Link::new(config.socket, config.timeout),
             origin: Instant::now(),
@@ -113,8 +112,8 @@ impl Whole for NginxSink {
         &self.upstream
     }
 
-    fn servers(&self) -> &[(BackendId, String)] {
-        &self.servers
+    fn roster(&self) -> &Roster {
+        &self.roster
     }
 
     fn held((_, pool): &Self::State, server: &str) -> Option<u32> {
@@ -163,8 +162,7 @@ impl WeightSink for NginxSink {
     }
 
     fn set_servers(&mut self, servers: Servers) -> Result<(), SinkError> {
-        self.servers = checked(servers, check_name)?;
-        Ok(())
+        self.roster.set(servers)
     }
 
     async fn apply(&mut self, plan: &Plan) -> Result<Applied, SinkError> {
@@ -176,11 +174,8 @@ impl ReportSource for NginxSink {
     async fn read(&mut self) -> Result<BalancerReport, SinkError> {
         let (generation, pool) = self.ask().await?;
         let at = Nanos::ZERO + self.origin.elapsed();
-        let servers = self
-            .servers
-            .iter()
-            .filter_map(|(id, name)| find(&pool, name).map(|server| server_report(*id, server)))
-            .collect();
+        let found = |_, id, name: &str| find(&pool, name).map(|server| server_report(id, server));
+        let servers = self.roster.report(found);
         Ok(BalancerReport {
             at,
             method: method(&pool.method),
@@ -213,6 +208,7 @@ async fn look(config: &NginxConfig) -> Result<Vec<FoundPool>, SinkError> {
         name: pool.name,
         servers: pool.servers.into_iter().map(server).collect(),
         conflict: None,
+        unknown: None,
     };
     Ok(answer.pools.into_iter().map(pool).collect())
 }
@@ -237,6 +233,7 @@ fn server_report(backend: BackendId, server: &Server) -> ServerReport {
         backend,
         weight: server.weight,
         status: ServerStatus::Up,
+        checked: false,
         // Workers count one after the other: a difference may be less than nothing for a moment.
         in_flight: u32::try_from(server.in_flight.max(0)).unwrap_or(u32::MAX),
         queued: 0,

@@ -6,9 +6,9 @@
 --   v:P  w:P  e:P    version of the weights; weights as "S=10,…"; the plan's epoch
 --   workers  k:1 …   how many places for workers there are; the process number of each
 --   b:W              somebody is taking over the counters of worker W, which has ended
---   n:W:P:S  d:W:P:S requests begun and ended;  x:W:P:S  failed attempts;  a:W:P:S  answers of the server itself
---   n:0:P:S …        the same of workers that have ended
---   f:P:S            requests in flight over all workers (leastconn compares it at every pick)
+--   n:W:P/S  d:W:P/S requests begun and ended;  x:W:P/S  failed attempts;  a:W:P/S  answers of the server itself
+--   n:0:P/S …        the same of workers that have ended
+--   f:P/S            requests in flight over all workers (leastconn compares it at every pick)
 local M = {}
 
 local balancer = require "ngx.balancer"
@@ -46,14 +46,21 @@ function M.pool(name, method, servers)
     pools[name], order[#order + 1] = pool, name
 end
 
--- Takes over weights that were set since.
+-- Takes over weights that were set since. A server that has joined since gets the mean of the others. Where all that
+-- had a weight have left, the configured weights are in force again: somebody must serve.
 local function refresh(pool)
     local version = dict:get("v:" .. pool.name) or 0
     if version == pool.version then return end
-    for _, server in ipairs(pool.servers) do server.weight = server.configured end
+    local set, sum, count = {}, 0, 0
     for name, weight in (dict:get("w:" .. pool.name) or ""):gmatch("([^=,]+)=(%d+)") do
-        local server = pool.by_name[name]
-        if server then server.weight = tonumber(weight) end
+        if pool.by_name[name] then
+            set[name] = tonumber(weight)
+            sum, count = sum + set[name], count + 1
+        end
+    end
+    for _, server in ipairs(pool.servers) do
+        local joined = math.max(1, math.floor(sum / count + 0.5))
+        server.weight = sum == 0 and server.configured or set[server.name] or joined
     end
     pool.version = version
 end
@@ -73,7 +80,7 @@ local function bury()
         elseif pid and dict:add("b:" .. pid, 1, CLAIM) then
             for _, pool in pairs(pools) do
                 for _, server in ipairs(pool.servers) do
-                    local tail = ":" .. pool.name .. ":" .. server.name
+                    local tail = ":" .. pool.name .. "/" .. server.name
                     local function take(kind)
                         local count = dict:get(kind .. pid .. tail) or 0
                         dict:delete(kind .. pid .. tail)
@@ -107,7 +114,7 @@ local function enter()
     if not done then ngx.log(ngx.ERR, "plimsoll: no timer: ", why) end
     for _, pool in pairs(pools) do
         for _, server in ipairs(pool.servers) do
-            local tail = ":" .. pool.name .. ":" .. server.name
+            local tail = ":" .. pool.name .. "/" .. server.name
             server.begun, server.done = "n:" .. me .. tail, "d:" .. me .. tail
             server.failed, server.answered = "x:" .. me .. tail, "a:" .. me .. tail
             server.flight = "f" .. tail
@@ -274,7 +281,7 @@ local function report(pool, lines)
     end
     lines[#lines + 1] = table.concat({ "pool", pool.name, pool.method, dict:get("e:" .. pool.name) or "-" }, " ")
     for _, server in ipairs(pool.servers) do
-        local tail = ":" .. pool.name .. ":" .. server.name
+        local tail = ":" .. pool.name .. "/" .. server.name
         local function sum(kind)
             local total = 0
             for _, pid in ipairs(pids) do total = total + (dict:get(kind .. pid .. tail) or 0) end

@@ -6,21 +6,22 @@
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use plimsoll_config::Cursor;
 use plimsoll_model::{
-    Applied, BackendId, BalancerReport, Method, MethodKind, Nanos, Plan, ServerReport,
-    ServerStatus, SinkLimits, Traffic,
+    Applied, BalancerReport, Method, MethodKind, Nanos, Plan, ServerReport, ServerStatus,
+    SinkLimits, Traffic,
 };
 use tokio::process::Command;
 use tokio::time::{sleep, timeout};
 
 use super::upstream_file::{self, Line};
 use crate::found::{FoundPool, FoundServer, LeftAlone};
-use crate::servers::{checked, planned};
+use crate::servers::{Roster, planned};
 use crate::steer::{self, Poll, Servers, SinkConfig, SinkHandle, Steered, Steering, absolute};
 use crate::{ReportSource, SinkError, WeightSink};
 
@@ -109,7 +110,7 @@ impl SinkConfig for NginxReloadConfig {
     }
 
     fn check(&self, servers: &Servers) -> Result<(), SinkError> {
-        checked(servers.clone(), check_name).map(drop)
+        Roster::new(servers.clone(), check_name).map(drop)
     }
 
     fn place(&self) -> String {
@@ -147,6 +148,7 @@ impl SinkConfig for NginxReloadConfig {
             method: method(&text),
             servers: lines.into_iter().map(server).collect(),
             conflict: None,
+            unknown: None,
         }])
     }
 
@@ -162,7 +164,7 @@ impl SinkConfig for NginxReloadConfig {
 /// Steers one upstream of an NGINX by reloads.
 pub struct NginxReloadSink {
     config: NginxReloadConfig,
-    servers: Vec<(BackendId, String)>,
+    roster: Roster,
     origin: Instant,
     reloaded: Option<Instant>,
     /// Why NGINX would not read a file that waits to be read, and when it was offered.
@@ -176,10 +178,9 @@ impl NginxReloadSink {
     /// # Errors
     /// [`SinkError::InvalidName`] for names that could not stand in the file, or that come twice.
     pub fn new(config: NginxReloadConfig, servers: Servers) -> Result<Self, SinkError> {
-        let servers = checked(servers, check_name)?;
         Ok(NginxReloadSink {
             config,
-            servers,
+            roster: Roster::new(servers, check_name)?,
             origin: Instant::now(),
             reloaded: None,
             refused: None,
@@ -204,18 +205,15 @@ impl NginxReloadSink {
     fn held(&self) -> Result<(String, Vec<Line>), SinkError> {
         self.process()?;
         let (text, lines) = read(&self.config.file)?;
-        let is_there = |name: &String| lines.iter().any(|line| line.name == *name);
-        let missing: Vec<String> = self
-            .servers
-            .iter()
-            .map(|(_, name)| name.clone())
-            .filter(|name| !is_there(name))
-            .collect();
-        if missing.is_empty() {
-            return Ok((text, lines));
+        let is_there = |_: usize, name: &str| lines.iter().any(|line| line.name == name);
+        match self.roster.require(is_there) {
+            Ok(()) => Ok((text, lines)),
+            Err(missing) => {
+                let exist = lines.into_iter().map(|line| line.name).collect();
+                let backend = self.config.pool().to_owned();
+                Err(SinkError::UnknownServers { backend, missing, exist })
+            }
         }
-        let exist = lines.into_iter().map(|line| line.name).collect();
-        Err(SinkError::UnknownServers { backend: self.config.pool().to_owned(), missing, exist })
     }
 
     fn process(&self) -> Result<u32, SinkError> {
@@ -235,6 +233,20 @@ impl NginxReloadSink {
         pid.ok_or_else(|| gone("the process that it names does not run".to_owned(), None))
     }
 
+    /// Tries what a plan needs: that the file can be replaced, and that NGINX takes its configuration. Changes nothing.
+    ///
+    /// # Errors
+    /// [`SinkError::Failed`] with what stands in the way.
+    pub async fn rehearse(&self) -> Result<(), SinkError> {
+        let file = self.config.file.canonicalize().unwrap_or_else(|_| self.config.file.clone());
+        let directory = file.parent().unwrap_or(Path::new("/"));
+        rustix::fs::access(directory, rustix::fs::Access::WRITE_OK).map_err(|errno| {
+            let (directory, why) = (directory.display(), std::io::Error::from(errno));
+            self.failed(format!("a new file must be written into {directory}: {why}"))
+        })?;
+        self.run(&["-t", "-q"]).await.map_err(|why| self.failed(why))
+    }
+
     async fn run(&self, more: &[&str]) -> Result<(), String> {
         let (program, arguments) = self.config.command.split_first().ok_or("no command")?;
         let mut command = Command::new(program);
@@ -251,7 +263,7 @@ impl NginxReloadSink {
     }
 
     async fn apply_plan(&mut self, plan: &Plan) -> Result<Applied, SinkError> {
-        let wanted = planned(plan, &self.servers, &WEIGHTS, "the file's")?;
+        let wanted = planned(plan, self.roster.servers(), &WEIGHTS, "the file's")?;
         let (text, lines) = self.held()?;
         let weight = |name: &str| wanted.iter().find(|(n, _)| n == name).map(|(_, w)| *w);
         let after = |line: &Line| weight(&line.name).unwrap_or(line.weight);
@@ -265,7 +277,7 @@ impl NginxReloadSink {
             let reload = self.reload(&text, &upstream_file::with_weights(&text, &weight)).await;
             reload.map_err(|reason| self.failed(reason))?;
         }
-        let weights = self.servers.iter().filter_map(|(id, name)| {
+        let weights = self.roster.servers().iter().filter_map(|(id, name)| {
             Some((*id, after(lines.iter().find(|line| line.name == *name)?)))
         });
         Ok(Applied { epoch: plan.epoch, weights: weights.collect(), commands: changed })
@@ -352,8 +364,7 @@ impl WeightSink for NginxReloadSink {
     }
 
     fn set_servers(&mut self, servers: Servers) -> Result<(), SinkError> {
-        self.servers = checked(servers, check_name)?;
-        Ok(())
+        self.roster.set(servers)
     }
 
     async fn apply(&mut self, plan: &Plan) -> Result<Applied, SinkError> {
@@ -365,10 +376,10 @@ impl ReportSource for NginxReloadSink {
     async fn read(&mut self) -> Result<BalancerReport, SinkError> {
         let (text, lines) = self.held()?;
         self.catch_up(&text).await?;
-        let servers = self.servers.iter().filter_map(|(id, name)| {
-            let line = lines.iter().find(|line| line.name == *name)?;
+        let servers = self.roster.report(|_, id, name| {
+            let line = lines.iter().find(|line| line.name == name)?;
             let status = if line.is_down { ServerStatus::Maintenance } else { ServerStatus::Up };
-            Some(ServerReport::new(*id, line.weight, status))
+            Some(ServerReport::new(id, line.weight, status))
         });
         let at = Nanos::ZERO + self.origin.elapsed();
         // The file outlives NGINX: weights are never forgotten. Of requests it tells nothing.
@@ -377,7 +388,7 @@ impl ReportSource for NginxReloadSink {
             method: method(&text),
             generation: 1,
             traffic: Traffic::Unknown,
-            servers: servers.collect(),
+            servers,
         })
     }
 }
@@ -406,13 +417,17 @@ fn children(of: u32) -> BTreeSet<u32> {
     text.unwrap_or_default().split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
-/// As a whole or not at all, with the permissions that it had.
+/// As a whole or not at all, with the permissions and the owner that it had; a link stays one.
 fn replace(file: &Path, text: &str) -> std::io::Result<()> {
+    let file = file.canonicalize()?;
     let mut new = file.as_os_str().to_owned();
     new.push(".plimsoll");
     std::fs::write(&new, text)?;
-    std::fs::set_permissions(&new, std::fs::metadata(file)?.permissions())?;
-    std::fs::rename(&new, file)
+    let before = std::fs::metadata(&file)?;
+    std::fs::set_permissions(&new, before.permissions())?;
+    // Another owner's file may be replaced in a directory of one's own, and becomes one's own then.
+    let _ = std::os::unix::fs::chown(&new, Some(before.uid()), Some(before.gid()));
+    std::fs::rename(&new, &file)
 }
 
 /// What can stand behind `server` as one word.

@@ -8,7 +8,7 @@ use plimsoll_model::BackendId;
 use super::check_name;
 use crate::SinkError;
 use crate::haproxy::SocketAddress;
-use crate::servers::checked;
+use crate::servers::Roster;
 
 /// The Lua balancer.
 const LUA: &str = include_str!("plimsoll.lua");
@@ -77,11 +77,19 @@ pub fn nginx_snippet(socket: &SocketAddress, pools: &[NginxPool]) -> Result<Stri
     );
     for pool in pools {
         check_name("upstream's name", &pool.name)?;
+        if pool.name.contains(':') {
+            return Err(SinkError::InvalidName {
+                name: pool.name.clone(),
+                what: "upstream's name",
+                reason: "NGINX takes what follows a `:` in `proxy_pass http://NAME` for a port"
+                    .to_owned(),
+            });
+        }
         let method = if pool.leastconn { "leastconn" } else { "roundrobin" };
         // Writing to a string does not fail.
         let _ = writeln!(text, "plimsoll.pool(\"{}\", \"{method}\", {{", pool.name);
         let names = (0..).map(BackendId).zip(pool.servers.iter().map(|server| server.name.clone()));
-        checked(names.collect(), check_name)?;
+        Roster::new(names.collect(), check_name)?;
         for NginxServer { name, address, weight } in &pool.servers {
             let _ = writeln!(text, "    {{ \"{name}\", \"{address}\", {weight} }},");
         }

@@ -46,7 +46,10 @@ pub(super) struct Line {
 
 /// How the upstream picks. Its round robin has a name of its own: `roundrobin` is corrected several times a second.
 pub(super) fn method(text: &str) -> &'static str {
-    let first = |line: &str| line.trim().split([' ', ';']).next().unwrap_or_default().to_owned();
+    let first = |line: &str| {
+        let ends = |c: char| c.is_whitespace() || c == ';';
+        line.trim().split(ends).next().unwrap_or_default().to_owned()
+    };
     match text
         .lines()
         .map(first)
@@ -66,8 +69,23 @@ pub(super) fn method(text: &str) -> &'static str {
 /// # Errors
 /// The line that is not understood.
 pub(super) fn servers(text: &str) -> Result<Vec<Line>, String> {
-    let lines = text.lines().enumerate().filter(|(_, line)| is_server(line));
-    lines.map(|(at, text)| line(text).map_err(|why| format!("line {}: {why}", at + 1))).collect()
+    let mut servers = Vec::new();
+    for (at, text) in text.lines().enumerate() {
+        let read = match is_server(text) {
+            true => line(text).map(Some),
+            false if hides_a_server(text) => {
+                Err("a server behind another directive: give it a line to itself".to_owned())
+            }
+            false => Ok(None),
+        };
+        servers.extend(read.map_err(|why| format!("line {}: {why}", at + 1))?);
+    }
+    Ok(servers)
+}
+
+fn hides_a_server(line: &str) -> bool {
+    let code = line.split('#').next().unwrap_or_default();
+    code.split([';', '{', '}']).skip(1).any(is_server)
 }
 
 fn is_server(line: &str) -> bool {
@@ -223,7 +241,14 @@ mod tests {
         }
         assert!(servers("server a:1 weight=x;").is_err_and(|why| why.contains("weight=x")));
         assert!(servers("server ;").is_err());
-        assert_eq!(servers("server_name a;\nservers b;\n"), Ok(Vec::new()));
+        assert_eq!(servers("server_name a;\nservers b; # server c;\n"), Ok(Vec::new()));
+        for bad in ["least_conn; server a:1;", "keepalive 8;\tserver\ta:1;"] {
+            assert!(
+                servers(bad).is_err_and(|why| why.contains("behind another directive")),
+                "{bad}"
+            );
+        }
+        assert_eq!(method("hash\t$uri;"), "hash");
         assert_eq!(
             (method(FILE), method("least_conn;\n"), method(" hash $uri consistent;")),
             ("weighted_round_robin", "leastconn", "hash")

@@ -41,7 +41,13 @@ pub(crate) async fn look(
             name: server.name,
         });
         let method = Method { name: report.policy, kind: report.kind };
-        pools.push(FoundPool { name, method, servers: servers.collect(), conflict: None });
+        pools.push(FoundPool {
+            name,
+            method,
+            servers: servers.collect(),
+            conflict: None,
+            unknown: None,
+        });
     }
     Ok(pools)
 }

@@ -18,7 +18,7 @@ use plimsoll_model::{
     SinkLimits, Traffic,
 };
 
-use crate::servers::checked;
+use crate::servers::Roster;
 use crate::whole::{Unanswered, Whole, complete, program};
 use crate::{ReportSource, Servers, SinkError, WeightSink};
 pub use l4::L4SinkConfig;
@@ -64,8 +64,7 @@ struct Place {
 pub struct OwnSink {
     daemon: &'static Daemon,
     service: String,
-    /// In order of [`BackendId`].
-    servers: Vec<(BackendId, String)>,
+    roster: Roster,
     link: Link,
     origin: Instant,
 }
@@ -79,7 +78,7 @@ impl OwnSink {
         check_name("service name", &place.service)?;
         Ok(OwnSink {
             daemon,
-            servers: checked(servers, check_name)?,
+            roster: Roster::new(servers, check_name)?,
             service: place.service,
             link: Link::new(daemon, place.socket, place.timeout),
             origin: Instant::now(),
@@ -121,8 +120,8 @@ impl Whole for OwnSink {
         &self.service
     }
 
-    fn servers(&self) -> &[(BackendId, String)] {
-        &self.servers
+    fn roster(&self) -> &Roster {
+        &self.roster
     }
 
     fn held(report: &Report, server: &str) -> Option<u32> {
@@ -173,8 +172,7 @@ impl WeightSink for OwnSink {
     }
 
     fn set_servers(&mut self, servers: Servers) -> Result<(), SinkError> {
-        self.servers = checked(servers, check_name)?;
-        Ok(())
+        self.roster.set(servers)
     }
 
     async fn apply(&mut self, plan: &Plan) -> Result<Applied, SinkError> {
@@ -186,11 +184,8 @@ impl ReportSource for OwnSink {
     async fn read(&mut self) -> Result<BalancerReport, SinkError> {
         let report = self.ask().await?;
         let at = Nanos::ZERO + self.origin.elapsed();
-        let servers = self
-            .servers
-            .iter()
-            .filter_map(|(id, name)| find(&report, name).map(|server| server_report(*id, server)))
-            .collect();
+        let found = |_, id, name: &str| find(&report, name).map(|server| server_report(id, server));
+        let servers = self.roster.report(found);
         let method = Method { name: report.policy, kind: report.kind };
         Ok(BalancerReport {
             at,
@@ -212,6 +207,7 @@ fn server_report(backend: BackendId, server: &Server) -> ServerReport {
         backend,
         weight: u32::from(server.weight),
         status: server.status,
+        checked: false,
         in_flight: u32::try_from(server.open_connections).unwrap_or(u32::MAX),
         queued: 0,
         started_total: server.new_connections,

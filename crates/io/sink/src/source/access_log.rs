@@ -1,6 +1,6 @@
 //! The balancer's access log, sent by syslog: counters of requests that have ended.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -12,7 +12,6 @@ use tokio::net::UdpSocket;
 use super::flights::Flights;
 use super::line::{self, LogFormat};
 use super::relay::{Feed, lock};
-use crate::SinkError;
 
 /// The longest line that is read; syslog by UDP has no longer ones.
 const MAX_LINE: usize = 65_536;
@@ -23,8 +22,13 @@ const LAGS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_millis(1_500);
 /// What was not understood is said so often.
 const SAY_EVERY: Duration = Duration::from_secs(60);
-/// A log from which nothing has come for so long is named.
+/// A log from which nothing has come for so long is named; one from which nothing has come while the balancer counted so
+/// many requests tells nothing.
 const SILENT: Duration = Duration::from_secs(30);
+const UNLOGGED: Duration = Duration::from_secs(5);
+const UNLOGGED_REQUESTS: u64 = 20;
+/// Between two tries to listen where something else does.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// An access log that comes by syslog.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,75 +62,99 @@ impl AccessLog {
         Some(AccessLog { listen: listen?, format: format?, lag: lag? })
     }
 
-    /// Listens from now on, on the runtime of the caller.
+    /// Whether anybody else listens there.
     ///
     /// # Errors
-    /// [`SinkError::Unreachable`] when it cannot.
+    /// In words, when it cannot be listened to.
+    pub fn try_to_listen(&self) -> Result<(), String> {
+        std::net::UdpSocket::bind(self.listen).map(drop).map_err(|error| self.deaf(&error))
+    }
+
+    fn deaf(&self, error: &std::io::Error) -> String {
+        format!("the access log cannot be listened to at {}: {error}", self.listen)
+    }
+
+    /// Listens from now on, on the runtime of the caller; where it cannot, again and again.
     pub(super) fn start(
         self,
-        pool: String,
+        pools: BTreeSet<String>,
         servers: BTreeMap<String, BackendId>,
         origin: Instant,
-    ) -> Result<(Arc<Mutex<Known>>, tokio::task::JoinHandle<()>), SinkError> {
-        let cannot = |error: std::io::Error| SinkError::Unreachable {
-            socket: format!("access log at {}", self.listen),
-            reason: format!("cannot listen: {error}"),
-            source: Some(error),
-        };
-        let socket = std::net::UdpSocket::bind(self.listen).map_err(cannot)?;
-        socket.set_nonblocking(true).map_err(cannot)?;
-        let socket = UdpSocket::from_std(socket).map_err(cannot)?;
+    ) -> (Arc<Mutex<Known>>, tokio::task::JoinHandle<()>) {
         let known = Known {
             log: self,
-            pool,
+            pools,
             servers,
             flights: BTreeMap::new(),
             has_answers: true,
             lines: 0,
+            deaf: None,
             bad: 0,
             first_bad: String::new(),
             said: None,
-            silence: Some(Instant::now()),
+            heard: Instant::now(),
+            said_silent: false,
+            stranger: None,
+            counted: None,
+            unlogged: 0,
         };
         let known = Arc::new(Mutex::new(known));
-        let listener = tokio::spawn(listen(socket, known.clone(), origin));
-        Ok((known, listener))
+        let listener = tokio::spawn(listen(known.clone(), origin));
+        (known, listener)
     }
 }
 
 /// What is known of the log's requests.
 pub(super) struct Known {
     log: AccessLog,
-    pool: String,
+    /// What the pool is called in each of its balancers.
+    pools: BTreeSet<String>,
     /// By name, and by address where the format has that.
     servers: BTreeMap<String, BackendId>,
     flights: BTreeMap<BackendId, Flights>,
     has_answers: bool,
     lines: u64,
+    /// Why it cannot be listened to.
+    deaf: Option<String>,
     /// Lines that were not understood, or found no room.
     bad: u64,
     first_bad: String,
     /// When it was last said that lines were not understood.
     said: Option<Instant>,
-    /// Since when no line has come, until one does or it is said.
-    silence: Option<Instant>,
+    /// When the last line about one of the servers came, or the listening began; and that a silence since was said.
+    heard: Instant,
+    said_silent: bool,
+    /// A server that lines have named since then, and that is none of ours.
+    stranger: Option<String>,
+    /// What the balancer itself had counted at the last report, and how many requests of it since the last line.
+    counted: Option<u64>,
+    unlogged: u64,
 }
 
 impl Known {
     fn take(&mut self, text: &str, now: Nanos) {
         for line in text.lines().filter(|line| !line.trim().is_empty()) {
             self.lines += 1;
-            let Known { servers, flights, pool, has_answers, .. } = self;
-            let mut has_room = true;
+            let Known { servers, flights, pools, has_answers, stranger, .. } = self;
+            let (mut has_room, mut is_ours) = (true, false);
             let read = line::read(self.log.format, line, |attempt| {
-                let ours = attempt.pool.is_none_or(|named| named == pool);
-                let Some(id) = servers.get(attempt.server).filter(|_| ours) else { return };
+                if attempt.pool.is_some_and(|named| !pools.contains(named)) {
+                    return;
+                }
+                let Some(id) = servers.get(attempt.server) else {
+                    return *stranger = Some(attempt.server.chars().take(60).collect());
+                };
+                is_ours = true;
                 let began = Nanos(now.0.saturating_sub(attempt.took.as_nanos() as u64));
                 let answered = attempt.answered.unwrap_or(true);
                 *has_answers = attempt.answered.is_some();
                 let flights = flights.entry(*id).or_default();
                 has_room &= flights.record(began, now, attempt.failed, answered);
             });
+            if is_ours {
+                (self.heard, self.said_silent, self.unlogged) = (Instant::now(), false, 0);
+                self.stranger = None;
+            }
             let why = match read {
                 Err(why) => why,
                 Ok(()) if !has_room => "more requests than can be kept",
@@ -147,8 +175,9 @@ impl Feed for Known {
         if then == Nanos::ZERO {
             return false;
         }
+        self.note_counted(report);
         report.at = then;
-        report.traffic = Traffic::Counted;
+        report.traffic = if self.trouble().is_some() { Traffic::Unknown } else { Traffic::Counted };
         for server in &mut report.servers {
             let flights = self.flights.entry(server.backend).or_default();
             server.in_flight = flights.advance(then);
@@ -162,16 +191,34 @@ impl Feed for Known {
         true
     }
 
+    fn trouble(&self) -> Option<String> {
+        let unlogged = self.unlogged >= UNLOGGED_REQUESTS && self.heard.elapsed() >= UNLOGGED;
+        let is_mute = || {
+            let stranger = self.stranger.as_ref();
+            let stranger = stranger.map(|name| format!("; one names {name}")).unwrap_or_default();
+            format!(
+                "the balancer has counted {} requests since a line of the access log at {} named a server of this \
+                 service{stranger}: nothing is learned, weights stay",
+                self.unlogged, self.log.listen
+            )
+        };
+        self.deaf.clone().or_else(|| unlogged.then(is_mute))
+    }
+
     fn note(&mut self) -> Option<String> {
-        if self.lines > 0 {
-            self.silence = None;
-        }
-        if self.silence.is_some_and(|since| since.elapsed() > SILENT) {
-            self.silence = None;
-            return Some(format!(
-                "no line of an access log has come to {} in {SILENT:?}: does the balancer send it there by UDP?",
-                self.log.listen
-            ));
+        if self.trouble().is_none() && !self.said_silent && self.heard.elapsed() > SILENT {
+            self.said_silent = true;
+            let listen = self.log.listen;
+            return Some(match &self.stranger {
+                None => format!(
+                    "no line of an access log has come to {listen} in {SILENT:?}: is there no traffic, or does the \
+                     balancer not send it there by UDP?"
+                ),
+                Some(stranger) => format!(
+                    "no line of the access log at {listen} has named a server of this service in {SILENT:?}: one names \
+                     {stranger}"
+                ),
+            });
         }
         if self.bad == 0 || self.said.is_some_and(|said| said.elapsed() < SAY_EVERY) {
             return None;
@@ -185,8 +232,36 @@ impl Feed for Known {
     }
 }
 
-async fn listen(socket: UdpSocket, known: Arc<Mutex<Known>>, origin: Instant) {
+impl Known {
+    /// Counts what the balancer itself has counted since the last line.
+    fn note_counted(&mut self, report: &BalancerReport) {
+        let own = report.servers.iter().fold(0u64, |sum, s| sum.saturating_add(s.started_total));
+        let before = self.counted.replace(own).filter(|_| report.traffic == Traffic::Counted);
+        self.unlogged += before.map_or(0, |before| own.saturating_sub(before));
+    }
+}
+
+fn bind(address: SocketAddr) -> std::io::Result<UdpSocket> {
+    let socket = std::net::UdpSocket::bind(address)?;
+    socket.set_nonblocking(true)?;
+    UdpSocket::from_std(socket)
+}
+
+async fn listen(known: Arc<Mutex<Known>>, origin: Instant) {
     let mut line = vec![0; MAX_LINE];
+    let address = lock(&known).log.listen;
+    let socket = loop {
+        match bind(address) {
+            Ok(socket) => break socket,
+            Err(error) => {
+                let mut known = lock(&known);
+                known.deaf = Some(known.log.deaf(&error));
+            }
+        }
+        tokio::time::sleep(TRY_AGAIN).await;
+    };
+    let listens = |known: &mut Known| (known.deaf, known.heard) = (None, Instant::now());
+    listens(&mut lock(&known));
     loop {
         match socket.recv_from(&mut line).await {
             Ok((length, _)) => {
@@ -196,5 +271,31 @@ async fn listen(socket: UdpSocket, known: Arc<Mutex<Known>>, origin: Instant) {
             // What the system tells of datagrams sent is none of ours; do not spin on it.
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn lines_of_every_balancers_pool_count_and_no_others() {
+        let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        let log = AccessLog { listen, format: LogFormat::Haproxy, lag: LAG };
+        let pools = ["shop", "pool"].map(str::to_owned).into();
+        let servers = BTreeMap::from([("s1".to_owned(), BackendId(1))]);
+        let (known, listener) = log.start(pools, servers, Instant::now());
+        let mut known = lock(&known);
+        for pool in ["shop", "pool", "other"] {
+            let text = format!(
+                "haproxy[7]: 127.0.0.1:1234 [25/Nov/2026:09:00:00.123] front {pool}/s1 0/0/0/1/1 200 1 - - ---- 1/1/0/0/0 0/0 \"x\""
+            );
+            known.take(&text, Nanos(5_000_000_000));
+        }
+        assert_eq!((known.lines, known.bad), (3, 0), "{}", known.first_bad);
+        let flights = known.flights.get_mut(&BackendId(1)).expect("counted");
+        flights.advance(Nanos(6_000_000_000));
+        assert_eq!(flights.begun, 2);
+        listener.abort();
     }
 }

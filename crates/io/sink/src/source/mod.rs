@@ -9,6 +9,7 @@ mod line;
 mod prometheus;
 mod relay;
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use plimsoll_config::{Cursor, Once};
@@ -18,7 +19,6 @@ pub use access_log::AccessLog;
 pub use line::{LogFormat, NGINX_FORMAT};
 pub use prometheus::{Prometheus, Signal, Told};
 
-use crate::SinkError;
 use crate::steer::SinkHandle;
 
 /// What tells of requests.
@@ -51,23 +51,21 @@ impl Source {
 /// Stands between a sink's task and its service.
 pub(crate) struct Sourced {
     pub(crate) source: Source,
-    pub(crate) pool: String,
+    /// What the pool is called in each of its balancers.
+    pub(crate) pools: BTreeSet<String>,
     /// Names and addresses by which the source calls the servers.
     pub(crate) servers: Vec<(String, BackendId)>,
     pub(crate) origin: Instant,
 }
 
 /// Starts it on the runtime of the caller; it ends when the handle is dropped.
-///
-/// # Errors
-/// [`SinkError::Unreachable`] when it cannot listen.
-pub(crate) fn start(sourced: Sourced, sink: SinkHandle) -> Result<SinkHandle, SinkError> {
-    let Sourced { source, pool, servers, origin } = sourced;
+pub(crate) fn start(sourced: Sourced, sink: SinkHandle) -> SinkHandle {
+    let Sourced { source, pools, servers, origin } = sourced;
     let servers = servers.into_iter().collect();
     let (handle, end) = SinkHandle::new();
     match source {
         Source::AccessLog(log) => {
-            let (known, listener) = log.start(pool, servers, origin)?;
+            let (known, listener) = log.start(pools, servers, origin);
             tokio::spawn(async move {
                 relay::pass(known, sink, end, origin).await;
                 listener.abort();
@@ -81,5 +79,5 @@ pub(crate) fn start(sourced: Sourced, sink: SinkHandle) -> Result<SinkHandle, Si
             });
         }
     }
-    Ok(handle)
+    handle
 }

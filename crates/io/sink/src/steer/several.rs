@@ -303,14 +303,31 @@ impl Several {
         }
     }
 
+    /// Why a balancer cannot be steered as the others are: a weight means another thing to its method.
+    fn odd_method(&self, at: usize, report: &BalancerReport) -> Option<Loss> {
+        let others = self.members.iter().enumerate().filter(|(i, m)| *i != at && m.is_live());
+        let (other, theirs) = others.filter_map(|(_, m)| Some((m, m.last.as_ref()?))).next()?;
+        (theirs.method.kind != report.method.kind).then(|| {
+            let reason = self.members[at].name.says(&format!(
+                "it balances by {}, and {} by {}: a weight cannot mean the same in both",
+                report.method.name, other.name, theirs.method.name
+            ));
+            Loss { reason, retryable: false, absent: false }
+        })
+    }
+
     fn take(&mut self, at: usize, report: SinkReport) {
         let epoch = self.epoch;
+        let odd = match &report {
+            SinkReport::Read(report, _) => self.odd_method(at, report),
+            _ => None,
+        };
         let member = &mut self.members[at];
         member.heard = Instant::now();
         match report {
             SinkReport::Read(report, _) => {
                 member.last = Some(report);
-                (member.fresh, member.lost) = (true, None);
+                (member.fresh, member.lost) = (true, odd);
             }
             SinkReport::Lost(loss) => {
                 member.moves = false;
@@ -501,16 +518,8 @@ async fn told(members: &mut [Member]) -> (usize, Option<SinkReport>) {
 /// The sum of what all have last reported.
 fn added(members: &[Member], planned: &Row) -> Result<BalancerReport, String> {
     let reports = || members.iter().filter_map(|m| Some((m, m.last.as_ref()?)));
-    let mut live = reports().filter(|(m, _)| m.is_live());
-    let (first, base) = live.next().ok_or("no balancer is there")?;
-    for (other, report) in live {
-        if report.method.kind != base.method.kind {
-            return Err(format!(
-                "{} balances by {}, {} by {}: a weight cannot mean the same in both",
-                first.name, base.method.name, other.name, report.method.name
-            ));
-        }
-    }
+    let live = reports().find(|(m, _)| m.is_live());
+    let (_, base) = live.ok_or("no balancer is there")?;
     let mut generation = DefaultHasher::new();
     for (at, member) in members.iter().enumerate() {
         (at, member.last.as_ref().map(|report| report.generation)).hash(&mut generation);
@@ -562,6 +571,7 @@ fn server(
         backend,
         weight: deviates.or(planned).unwrap_or(0),
         status: status.unwrap_or(ServerStatus::Down),
+        checked: live().next().is_some() && live().all(|report| report.checked),
         in_flight: now(|report| report.in_flight),
         queued: now(|report| report.queued),
         started_total: counted(|report| report.started_total),

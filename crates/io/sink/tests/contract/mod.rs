@@ -2,7 +2,9 @@
 //! the daemon of the layer-4 balancer.
 #![allow(dead_code, reason = "every test file uses another part")]
 
-use plimsoll_model::{BackendId, Nanos, Plan, PlanEntry, PlanKind};
+use std::time::Duration;
+
+use plimsoll_model::{BackendId, Nanos, Plan, PlanEntry, PlanKind, ServerStatus};
 use plimsoll_sink::{ReportSource, SinkError, SinkErrorKind, WeightSink};
 
 /// A balancer whose service has servers s1, s2 and s3 with weights 10, 20 and 30.
@@ -25,6 +27,8 @@ pub trait Bed {
     fn stop(&mut self);
     /// Starts it again, with the same configuration.
     fn start_again(&mut self);
+    /// Takes a server out of it while it runs, as its administrator would.
+    fn take_away(&mut self, server: &str);
 }
 
 /// A plan that gives these weights to identities 1, 2, 3, …
@@ -52,6 +56,30 @@ pub async fn holds(bed: &mut impl Bed) {
     refuses_before_it_sends(bed, &mut sink).await;
     steers_a_part(bed).await;
     survives_its_end(bed).await;
+}
+
+/// A server that leaves gets no more, and the others are steered on; one that never was there is an error.
+pub async fn goes_on_without_a_server(bed: &mut impl Bed) {
+    let mut sink = bed.sink(&ALL);
+    sink.read().await.expect("read");
+    bed.take_away("s2");
+    let report = loop {
+        // A reload may take its time.
+        let report = sink.read().await.expect("the others are there");
+        if report.servers[1].status == ServerStatus::Maintenance {
+            break report;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    let gone: Vec<bool> =
+        report.servers.iter().map(|s| s.status == ServerStatus::Maintenance).collect();
+    assert_eq!(gone, [false, true, false]);
+    tokio::time::sleep(sink.limits().min_interval).await;
+    let applied = sink.apply(&plan(&[4, 5, 6])).await.expect("the others are steered");
+    assert_eq!(weights(&applied.weights), [4, 6]);
+    assert_eq!([bed.weight("s1"), bed.weight("s3")], [4, 6]);
+    let error = bed.sink(&ALL).read().await.expect_err("it was never there for this one");
+    assert_eq!(error.kind(), SinkErrorKind::UnknownServers, "{error}");
 }
 
 /// The whole range can be programmed, only what differs is sent, and what is said to be held is held.

@@ -78,7 +78,7 @@ fn workers_forget_what_a_killed_one_had_in_flight_without_a_query() {
         "server {{ listen {peek}; location / {{ content_by_lua_block {{\n\
          local dict, places = ngx.shared.plimsoll, 0\n\
          for _, key in ipairs(dict:get_keys(0)) do if key:find('^k:') then places = places + 1 end end\n\
-         ngx.say(dict:get('f:shop:s1') or 0, ' ', dict:get('f:shop:s2') or 0, ' ', places)\n}} }} }}"
+         ngx.say(dict:get('f:shop/s1') or 0, ' ', dict:get('f:shop/s2') or 0, ' ', places)\n}} }} }}"
     );
     let Some(nginx) = Nginx::start(&[pool(&bed, true)], &more) else { return };
     let peek = || -> Vec<i64> {

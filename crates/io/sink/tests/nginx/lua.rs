@@ -3,7 +3,7 @@
 use plimsoll_sink::{NginxPool, NginxSink};
 
 use crate::contract;
-use crate::rig::{Nginx, server};
+use crate::rig::{Nginx, server, until};
 
 struct Shop(Nginx);
 
@@ -31,13 +31,37 @@ impl contract::Bed for Shop {
     fn start_again(&mut self) {
         self.0.start_again();
     }
+
+    fn take_away(&mut self, server: &str) {
+        self.0.reload_with(&pools(|name| name != server));
+    }
+}
+
+fn pools(wanted: impl Fn(&str) -> bool) -> [NginxPool; 1] {
+    let servers = (1..=3).map(|i| server(i, 10 * u32::from(i)));
+    let servers = servers.filter(|server| wanted(&server.name)).collect();
+    [NginxPool { name: "shop".to_owned(), leastconn: false, servers }]
 }
 
 #[tokio::test]
 async fn what_every_sink_promises_holds() {
-    let servers = (1..=3).map(|i| server(i, 10 * u32::from(i)));
-    let pools =
-        [NginxPool { name: "shop".to_owned(), leastconn: false, servers: servers.collect() }];
-    let Some(nginx) = Nginx::start(&pools, "") else { return };
-    contract::holds(&mut Shop(nginx)).await;
+    let Some(nginx) = Nginx::start(&pools(|_| true), "") else { return };
+    let mut shop = Shop(nginx);
+    contract::holds(&mut shop).await;
+    contract::goes_on_without_a_server(&mut shop).await;
+}
+
+#[tokio::test]
+async fn where_all_that_had_a_weight_have_left_the_others_serve() {
+    let Some(nginx) = Nginx::start(&pools(|_| true), "") else { return };
+    let weights = || ["s1", "s3"].map(|name| nginx.column(name, 3));
+    let answer = nginx.ask("PUT", "/shop", "epoch 1\ns1 0\ns2 700\ns3 0\n");
+    assert!(answer.contains("changed 3"), "{answer}");
+    nginx.reload_with(&pools(|name| name != "s2"));
+    until("the configured weights", || weights() == [10, 30]);
+    let answer = nginx.ask("PUT", "/shop", "epoch 2\ns1 600\ns3 200\n");
+    assert!(answer.contains("changed 2"), "{answer}");
+    nginx.reload_with(&pools(|_| true));
+    until("the mean of the others for what has joined", || nginx.column("s2", 3) == 400);
+    assert_eq!(weights(), [600, 200]);
 }

@@ -9,7 +9,7 @@ use plimsoll_sink::{
     NginxPool, NginxReloadConfig, NginxReloadSink, ReportSource, Servers, WeightSink,
 };
 
-use crate::contract::{self, plan};
+use crate::contract::{self, ALL, plan};
 use crate::rig::{Nginx, PROGRAM, server, until};
 
 /// What stands first in a file that NGINX has not read.
@@ -107,12 +107,38 @@ impl contract::Bed for Reloaded {
     fn start_again(&mut self) {
         self.0.start_again();
     }
+
+    fn take_away(&mut self, server: &str) {
+        let name = format!("server {} ", Self::name(server));
+        let file = self.file();
+        let rest: Vec<&str> = file.lines().filter(|line| !line.contains(&name)).collect();
+        std::fs::write(self.0.dir.join("own.servers"), rest.join("\n") + "\n").expect("written");
+        self.0.signal("HUP");
+    }
 }
 
 #[tokio::test]
 async fn what_every_sink_promises_holds_by_reloads() {
     let Some(mut bed) = Reloaded::start() else { return };
     contract::holds(&mut bed).await;
+    contract::goes_on_without_a_server(&mut bed).await;
+}
+
+#[tokio::test]
+async fn a_link_to_the_file_stays_one() {
+    let Some(bed) = Reloaded::start() else { return };
+    let (file, own) = (bed.0.dir.join("own.servers"), bed.0.dir.join("real.servers"));
+    std::fs::rename(&file, &own).expect("moved");
+    std::os::unix::fs::symlink(&own, &file).expect("linked");
+    let mut sink = bed.sink_of(&ALL);
+    sink.rehearse().await.expect("all is there");
+    sink.apply(&plan(&[5, 6, 7])).await.expect("applied");
+    assert!(file.symlink_metadata().expect("there").is_symlink());
+    assert!(std::fs::read_to_string(&own).expect("readable").contains("weight=5;"));
+    let config = NginxReloadConfig { command: vec!["/no/nginx".to_owned()], ..bed.config() };
+    let sink = NginxReloadSink::new(config, bed.named()).expect("good names");
+    let error = sink.rehearse().await.expect_err("no such program");
+    assert!(error.to_string().contains("cannot run `/no/nginx`"), "{error}");
 }
 
 #[tokio::test]

@@ -94,6 +94,17 @@ impl Nginx {
         std::fs::write(self.dir.join("plimsoll.conf"), text).expect("written");
     }
 
+    /// Has it read a snippet with these pools, and waits until a new worker answers.
+    pub fn reload_with(&self, pools: &[NginxPool]) {
+        self.write_snippet(pools);
+        self.signal("HUP");
+        let servers = pools[0].servers.len();
+        until("the reload", || {
+            let text = self.ask("GET", &format!("/{}", pools[0].name), "");
+            text.lines().filter(|line| line.starts_with("server ")).count() == servers
+        });
+    }
+
     pub fn path(&self) -> PathBuf {
         self.dir.join("plimsoll.sock")
     }

@@ -15,11 +15,11 @@ async fn it_tells_what_it_has_and_says_what_it_does_not_understand() {
     let servers = |n: u16| (1..=n).map(|i| server(i, 100)).collect();
     let pools = [
         NginxPool { name: "shop".to_owned(), leastconn: true, servers: servers(2_000) },
-        NginxPool { name: "a:80".to_owned(), leastconn: false, servers: servers(1) },
+        NginxPool { name: "a_80".to_owned(), leastconn: false, servers: servers(1) },
     ];
     let Some(nginx) = Nginx::start(&pools, "") else { return };
     let found = Sink::Nginx(NginxConfig::new(nginx.socket(), "")).look().await.expect("found");
-    assert_eq!(found.iter().map(|pool| pool.name.as_str()).collect::<Vec<_>>(), ["shop", "a:80"]);
+    assert_eq!(found.iter().map(|pool| pool.name.as_str()).collect::<Vec<_>>(), ["shop", "a_80"]);
     assert_eq!(found[0].out_of_reach(), None);
     assert_eq!(found[0].steerable().count(), 2_000);
     assert!(found[1].out_of_reach().is_some_and(|why| why.contains("one server")));
@@ -46,7 +46,7 @@ async fn it_tells_what_it_has_and_says_what_it_does_not_understand() {
     let error =
         NginxSink::new(config, Vec::new()).expect("good names").read().await.expect_err("unknown");
     assert!(matches!(error, SinkError::UnknownUpstream { .. }), "{error}");
-    assert!(error.to_string().contains("no upstream \"shoq\"; it has shop, a:80"), "{error}");
+    assert!(error.to_string().contains("no upstream \"shoq\"; it has shop, a_80"), "{error}");
     let clients = SocketAddress::Tcp(nginx.address.to_string());
     let error =
         NginxSink::new(NginxConfig::new(clients, "shop"), Vec::new()).expect("good").read().await;

@@ -254,6 +254,7 @@ impl ContainerPool {
             backend: BackendId(i as u32),
             weight: self.weights[i],
             status: ServerStatus::Up,
+            checked: false,
             in_flight: self.servers[i].in_flight(),
             queued: 0,
             started_total: count.started,

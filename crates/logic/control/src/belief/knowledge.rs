@@ -202,7 +202,8 @@ impl Knowledge {
         // A window that makes no sense (its clock stood still) is ignored.
         self.stale |= self.averaged || self.throughput.observe(&observed(window, setting)).is_ok();
         self.note_least(window);
-        let stationary = window.growth.abs() <= 3.0 + 0.2 * window.started;
+        // Of means, only the points show an overload: what grows then is a queue that is served at full speed.
+        let stationary = self.averaged || window.growth.abs() <= 3.0 + 0.2 * window.started;
         let latency_us = window.latency_us().filter(|us| *us > 0.0);
         if let Some(latency_us) =
             latency_us.filter(|_| steady && stationary && window.started >= 1.0)

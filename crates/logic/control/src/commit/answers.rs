@@ -156,10 +156,13 @@ mod tests {
                 servers: (0..).zip(&weights).map(server).collect(),
             };
             let mut actions = controller.step(now, Event::Balancer(report));
-            if tenths > 95 {
-                let failure = Some(FailureKind::Refused);
+            if tenths == 1 || tenths > 95 {
+                let (successes, failure) = match tenths {
+                    1 => (1, None),
+                    _ => (0, Some(FailureKind::Refused)),
+                };
                 let backend = BackendId(1);
-                let checked = Event::Liveness { backend, successes: 0, failure, started: now };
+                let checked = Event::Liveness { backend, successes, failure, started: now };
                 actions.extend(controller.step(now, checked));
             }
             for action in actions {

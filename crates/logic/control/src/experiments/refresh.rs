@@ -209,6 +209,7 @@ mod tests {
         let now = Nanos(10_000_000_000);
         let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
         let mut out = Vec::new();
+        controller.on_liveness(Nanos::ZERO, BackendId(1), 3, None, Nanos::ZERO, &mut out);
         controller.begin_refresh(now, 0, &mut out);
         assert!(controller.backends[0].pin.is_some());
         let refused = Some(FailureKind::Refused);

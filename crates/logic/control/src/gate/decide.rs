@@ -18,6 +18,7 @@ use crate::tuning::gate::decide::{
     EXPLORE_EVERY, FIRST_LOOK, FIRST_RATES, IDLE_RPS, LATE_WINDOW, MOST_RETURNING, RATE_CHANGED,
     READY, RESCUE_EVERY, RETURNING, STEADY_EVERY,
 };
+use crate::tuning::observe::pool::{LOOKED_AT, SETTLED};
 
 impl Controller {
     /// The traffic to plan for: the longer mean, unless the rate has just changed. After a fall a good part of the
@@ -214,11 +215,12 @@ impl Controller {
         self.gate.decide_at(now + every);
     }
 
-    /// Whether reports can show by now what the last plan has done: the next one is not made from those that cannot.
-    /// Slow start goes on meanwhile.
+    /// Whether reports have shown by now what the last plan has done: the next one is not made without that. Slow start
+    /// goes on meanwhile.
     pub(crate) fn is_last_plan_seen(&self, now: Nanos) -> bool {
         let lag = self.balancer.traffic().lag();
-        self.is_ramping(now) || self.commitment.is_unchanged_for(lag, now)
+        let seen = if lag.is_zero() { lag } else { lag + SETTLED + LOOKED_AT };
+        self.is_ramping(now) || self.commitment.is_unchanged_for(seen, now)
     }
 
     /// Brings the next decision forward when traffic has changed or a backend is overloaded.

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::tuning::members::health::{
     ERROR_DECAY, ERROR_SHARE, FIRST_EJECTION, FLAP_MEMORY, LONGEST_EJECTION, MAX_PROBES_TO_RETURN,
-    MAX_ROUNDS_TO_RETURN, MIN_ERRORS, PROBES_TO_FAIL, ROUNDS_TO_RETURN, TIMEOUTS_TO_FAIL,
+    MAX_ROUNDS_TO_RETURN, MIN_ERRORS, OUTVOTED_AFTER, PROBES_TO_FAIL, ROUNDS_TO_RETURN,
+    TIMEOUTS_TO_FAIL,
 };
 use plimsoll_model::{FailureKind, Nanos, Outcome};
 
@@ -74,6 +75,9 @@ pub(crate) struct Round {
     pub contradicted: bool,
     /// Time-outs must last this long before a backend counts as failed: it may be slow.
     pub patience: Duration,
+    /// Nobody configured the check: it is a connection to the address that is known, which need not lead there from
+    /// where Plimsoll runs.
+    pub bare: bool,
 }
 
 /// A change of health.
@@ -89,6 +93,8 @@ pub(crate) struct Health {
     down: Option<Cause>,
     /// The balancer's own check reports it down: the balancer sends it nothing, whatever other evidence says.
     held_down: bool,
+    /// A check has succeeded from here. Until one has, failed bare connections tell of the way there, not of the backend.
+    reached: bool,
     /// Since when checks have failed without proof of death.
     doubted_from: Option<Nanos>,
     /// When the first of the consecutive failed checks began.
@@ -149,11 +155,15 @@ impl Health {
         }
         if successes > 0 {
             self.good_round_began = started;
+            self.reached = true;
             (self.doubted_from, self.failing_from, self.refused) = (None, None, None);
         }
         if successes == 0 {
             self.good_rounds = 0;
             self.failing_from.get_or_insert(started);
+            if round.bare && !self.reached {
+                return None;
+            }
             if self.is_down() || is_death(why) && !round.contradicted {
                 return self.fail(now, Cause::Liveness(why));
             }
@@ -240,6 +250,27 @@ impl Health {
             _ => false,
         };
         paused.then(|| self.recover(now)).flatten()
+    }
+
+    /// Whether a check has succeeded from here.
+    pub fn is_reached(&self) -> bool {
+        self.reached
+    }
+
+    /// An earlier controller knew whether a check had.
+    pub fn recall(&mut self, reached: bool) {
+        self.reached = reached;
+    }
+
+    /// The balancer's own check passes. Where that lasts although bare connections from here fail, what they meet is not
+    /// the backend.
+    pub fn vouched_for(&mut self, now: Nanos) -> Option<Turn> {
+        let from = self.failing_from.filter(|_| matches!(self.down, Some(Cause::Liveness(_))))?;
+        if now.since(from) < OUTVOTED_AFTER {
+            return None;
+        }
+        self.reached = false;
+        self.recover(now)
     }
 
     /// Processes the state that the balancer's own check reports.
@@ -334,12 +365,14 @@ impl Health {
         self.fail(now, Cause::Errors)
     }
 
-    /// Returns it from ejection after its time, if its probes, where there are any, succeed.
+    /// Returns it from ejection after its time, if its probes, where there are any, succeed. One that failed clients and
+    /// that no check has reached returns in the same way, for no check will tell that it works again.
     pub fn end_ejection(&mut self, now: Nanos) -> Option<Turn> {
         let needed =
             if self.ever_worked { self.rounds_needed.min(MAX_PROBES_TO_RETURN) } else { 0 };
         let works = self.work_failures == 0 && self.work_successes >= needed;
-        (self.is_ejected() && now >= self.barred_until && works)
+        let unseen = !self.reached && matches!(self.down, Some(Cause::Silence(_) | Cause::Broken));
+        ((self.is_ejected() || unseen) && now >= self.barred_until && works)
             .then(|| self.recover(now))
             .flatten()
     }

@@ -23,8 +23,10 @@ impl Controller {
                 b.programmed = None;
             }
         }
-        // A backend that the balancer's own check holds down will be put back by that check.
-        let may_serve = |b: &Backend| b.is_usable() || b.health.cause() == Some(Cause::Balancer);
+        // What the balancer's own check holds down, or finds up, is left to that check.
+        let may_serve = |b: &Backend| {
+            b.is_usable() || b.checked_by_balancer || b.health.cause() == Some(Cause::Balancer)
+        };
         let members = || self.backends.iter().filter(|b| !b.is_reserved());
         let mut weights: Vec<_> = members()
             .map(|b| (b.id, if may_serve(b) { self.weight_as_is(b, 1.0) } else { 0 }))

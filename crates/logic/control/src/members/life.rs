@@ -211,6 +211,7 @@ mod tests {
             backend: BackendId(1),
             weight: 1,
             status: ServerStatus::Up,
+            checked: false,
             in_flight,
             queued: 0,
             started_total: started,

@@ -41,7 +41,9 @@ impl Controller {
         let counts = b.life.counts_answers() || unread;
         let contradicted = counts && (answers || is_new) && !b.life.has_lost();
         let patience = b.failed_after(now);
-        let round = Round { started, successes, why: failure, doubted, contradicted, patience };
+        let bare = !costs;
+        let round =
+            Round { started, successes, why: failure, doubted, contradicted, patience, bare };
         let is_contradicted = b.health.is_contradicted_by(b.life.answered_at());
         let turn = b.health.liveness(now, &round);
         // If no backend serves, one successful round is enough to return.
@@ -54,7 +56,35 @@ impl Controller {
                 "its health checks fail though clients get answers from it: the checks are ignored";
             record(out, RecordKind::Warning, Some(&name), line.to_owned());
         }
+        if successes == 0 && bare && !is_new {
+            self.warn_of_the_way(id, out);
+        }
         self.on_turn(now, id, turn, out);
+    }
+
+    /// No connection from here has ever reached this backend: says so once, and once for all where that is so of the
+    /// whole pool, for then it tells of where Plimsoll runs.
+    fn warn_of_the_way(&mut self, id: BackendId, out: &mut Vec<Action>) {
+        let none = self.backends.iter().all(|b| !b.health.is_reached());
+        let Some(b) = self.get(id) else { return };
+        if b.health.is_reached() || std::mem::replace(&mut b.warned_checks, true) {
+            return;
+        }
+        let name = (!none).then(|| b.name.clone());
+        if none {
+            self.backends.iter_mut().for_each(|b| b.warned_checks = true);
+        }
+        let line = match none {
+            true => {
+                "no server can be reached at its address from here: whether one lives is told by traffic and the \
+                     balancer's own checks alone"
+            }
+            false => {
+                "it could not be reached at its address from here yet: until then, whether it lives is told by \
+                      traffic and the balancer's own check alone"
+            }
+        };
+        record(out, RecordKind::Warning, name.as_deref(), line.to_owned());
     }
 
     pub(crate) fn on_probe(
@@ -221,7 +251,7 @@ mod tests {
 
     fn round(started: Nanos, successes: u32, why: Option<FailureKind>) -> Round {
         let (doubted, contradicted, patience) = (false, false, Duration::ZERO);
-        Round { started, successes, why, doubted, contradicted, patience }
+        Round { started, successes, why, doubted, contradicted, patience, bare: false }
     }
 
     #[test]
@@ -258,6 +288,7 @@ mod tests {
         let spec = ServiceSpec::new("shop", vec![spec]);
         let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
         controller.backends[0].ask_rps = 700.0;
+        controller.on_liveness(Nanos::ZERO, BackendId(0), 3, None, Nanos::ZERO, &mut Vec::new());
         let refused = Some(FailureKind::Refused);
         controller.on_liveness(now, BackendId(0), 0, refused, now, &mut Vec::new());
         assert_eq!(controller.backends[0].ask_rps, 700.0);
@@ -322,6 +353,7 @@ mod tests {
         let now = Nanos(10_000_000_000);
         controller.backends[0].watch_probe(now, 1e3);
         assert!(controller.backends[0].probe_watch.is_some());
+        controller.on_liveness(Nanos::ZERO, BackendId(0), 3, None, Nanos::ZERO, &mut Vec::new());
         let refused = Some(FailureKind::Refused);
         controller.on_liveness(now, BackendId(0), 0, refused, now, &mut Vec::new());
         assert!(controller.backends[0].probe_watch.is_none());
@@ -347,6 +379,12 @@ mod tests {
             }
             controller.backends.iter().filter(|b| b.is_usable()).count()
         };
+        assert_eq!(
+            rounds(&mut controller, 6, FailureKind::Refused, 5..9),
+            6,
+            "none was reached yet"
+        );
+        assert_eq!(rounds(&mut controller, 0, FailureKind::Timeout, 9..10), 6);
         assert_eq!(rounds(&mut controller, 6, FailureKind::Timeout, 10..90), 3, "half at the most");
         assert_eq!(rounds(&mut controller, 0, FailureKind::Timeout, 90..100), 6);
         assert_eq!(

@@ -6,7 +6,7 @@ use plimsoll_model::Nanos;
 
 use crate::gate::trial::{PoolHistory, PoolWindow};
 use crate::observe::traffic::WindowClock;
-use crate::tuning::observe::pool::{PEAK_FADES, TYPICAL_CREEP};
+use crate::tuning::observe::pool::{PEAK_FADES, SETTLED, TYPICAL_CREEP};
 
 /// The traffic of the whole pool.
 #[derive(Clone, Debug)]
@@ -87,12 +87,14 @@ impl PoolTraffic {
         self.calm_since
     }
 
-    /// Whether queues have had time to follow the last change of weights: the measured drain time, or a guess, and the
-    /// time after which reports show it.
+    /// Whether queues have had time to follow the last change of weights: the measured drain time, or a guess. Means are
+    /// believed as soon as all of them is after the change: what is in a full queue still is served at full speed, and
+    /// waiting for it would let an overload last.
     pub fn is_calm(&self, drain: Option<Duration>, lag: Duration, now: Nanos) -> bool {
         let mean_s = self.history.mean_us().unwrap_or(0.0) / 1e6;
         let guess = || Duration::from_secs_f64((2.0 + 3.0 * mean_s).min(20.0));
-        now.since(self.calm_since) >= drain.unwrap_or_else(guess) + lag
+        let after = if lag.is_zero() { drain.unwrap_or_else(guess) } else { lag + SETTLED };
+        now.since(self.calm_since) >= after
     }
 
     /// Unloaded service time that is typical of the pool's faster backends, microseconds.

@@ -62,10 +62,17 @@ impl Controller {
         // A report that was read late, because this process had no CPU time, is as old as its own time.
         self.balancer.note_seen(report.at.min(now));
         let observed = self.read_servers(now, report, restarted);
+        let bare = self.spec.checks.requests == 0;
         for (hint, server) in report.servers.iter().enumerate() {
             let down = server.status == ServerStatus::Down;
+            let vouched = server.checked && server.status.takes_traffic() && bare;
             let at = self.place(hint, server.backend);
-            let turn = at.and_then(|at| self.backends[at].health.balancer(now, down));
+            let turn = at.and_then(|at| {
+                let b = &mut self.backends[at];
+                b.checked_by_balancer = server.checked;
+                let turn = b.health.balancer(now, down);
+                turn.or_else(|| vouched.then(|| b.health.vouched_for(now)).flatten())
+            });
             self.on_turn(now, server.backend, turn, out);
         }
         self.note_answers(now, out);
@@ -92,6 +99,11 @@ impl Controller {
             self.on_change(now, id, change, out);
         }
         if observed.pool.seconds > 0.0 {
+            // Means that began before the traffic did belong to no load.
+            let is_first = observed.pool.started > 0.0 && self.traffic.rate() <= 0.0;
+            if is_first && !self.balancer.traffic().lag().is_zero() {
+                self.traffic.note_change(now);
+            }
             self.traffic.push(observed.pool);
             self.on_window(now, out);
         }

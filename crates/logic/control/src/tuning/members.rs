@@ -37,6 +37,9 @@ pub(crate) mod health {
     /// … doubled with every such failure before it has served well for [`FLAP_MEMORY`] or for as long as it was out, up to
     /// this (Envoy's default maximum): its checks pass while clients get errors, so every return costs some requests.
     pub(crate) const LONGEST_EJECTION: Duration = Duration::from_secs(300);
+    /// Where the balancer's own check has passed for this long while connections from here were refused, the connections are
+    /// wrong: time for three checks 10 s apart to fail (HAProxy's defaults are `fall 3`, `inter 2s`).
+    pub(crate) const OUTVOTED_AFTER: Duration = Duration::from_secs(30);
     /// Consecutive failed probes of the work URL before the backend counts as failed; more for time-outs, because an
     /// overloaded backend is slow, not dead.
     pub(crate) const PROBES_TO_FAIL: u32 = 3;

@@ -8,6 +8,13 @@ pub(crate) mod reports {
 
 /// Of `observe/pool.rs`.
 pub(crate) mod pool {
+    use std::time::Duration;
+
+    /// After a change of weights, means are believed so long after the last one that could hold what was before it: the
+    /// first requests of a new load meet shorter queues than later ones.
+    pub(crate) const SETTLED: Duration = Duration::from_secs(2);
+    /// The next plan is made from so much of them.
+    pub(crate) const LOOKED_AT: Duration = Duration::from_secs(2);
     /// Factor per second by which the remembered peak decays: half after twelve minutes.
     pub(crate) const PEAK_FADES: f64 = 0.999;
     /// Growth of the remembered least response time, per second: a service can become slower for good.

@@ -136,7 +136,7 @@ fn sort(all: Vec<Series>, reading: &Reading<'_>) -> Values {
         }
         match text.parse::<f64>() {
             // What 0 divided by 0 is: no requests, hence no response time.
-            Ok(number) if number.is_nan() && signal.may_be_nothing() => {}
+            Ok(number) if signal.is_nothing(number) => {}
             Ok(number) if signal.range().contains(&number) => {
                 values.known.insert(id, number);
             }
@@ -222,7 +222,6 @@ mod tests {
             (Rate, "x"),
             (Rate, ""),
             (Latency, "-0.1"),
-            (Latency, "0"),
             (Latency, "+Inf"),
             (Latency, "1e9"),
             (InFlight, "-1"),
@@ -233,9 +232,11 @@ mod tests {
             assert_eq!(told.known, [(BackendId(2), 3.0)].into(), "{value}");
             assert!(told.troubles[0].starts_with("numbers that cannot be: s1"), "{told:?}");
         }
-        let idle = take(Latency, 200, &vector(&[("s1", 1_000.0, "NaN"), ("s2", 1_000.0, "3")]));
-        let idle = idle.expect("read");
-        assert_eq!((idle.known.len(), idle.troubles.len()), (1, 0), "0/0 is no lie");
+        for nothing in ["NaN", "0"] {
+            let body = vector(&[("s1", 1_000.0, nothing), ("s2", 1_000.0, "3")]);
+            let idle = take(Latency, 200, &body).expect("read");
+            assert_eq!((idle.known.len(), idle.troubles.len()), (1, 0), "{nothing} is no lie");
+        }
         for at in [900.0, 1_100.0, 0.0, 1e300] {
             let told = take(Rate, 200, &vector(&[("s1", at, "1"), ("s2", 1_000.0, "3")]));
             let told = told.expect("read");

@@ -77,9 +77,20 @@ impl Signal {
         }
     }
 
-    /// Whether NaN is what an idle server has: one without requests has no response time, and no part of errors.
-    fn may_be_nothing(self) -> bool {
-        self == Signal::Latency
+    /// Whether this is what an idle server has: one without requests has no response time, which is NaN, or 0 in
+    /// HAProxy's exporter.
+    fn is_nothing(self, number: f64) -> bool {
+        self == Signal::Latency && (number.is_nan() || number == 0.0)
+    }
+
+    /// What its numbers are, for people.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Signal::Rate => "requests per second",
+            Signal::Latency => "seconds",
+            Signal::InFlight => "in flight",
+            Signal::Errors => "errors per second",
+        }
     }
 }
 
@@ -102,6 +113,8 @@ pub struct Told {
     pub signal: Signal,
     /// How many servers it reported.
     pub servers: usize,
+    /// The least and the greatest number; none where it reported none.
+    pub between: Option<(f64, f64)>,
     /// What is wrong, one line for each kind.
     pub troubles: Vec<String>,
 }
@@ -195,6 +208,12 @@ impl Prometheus {
             let told = self.ask(*signal, query, servers).await.map(|values| Told {
                 signal: *signal,
                 servers: values.known.len(),
+                between: values
+                    .known
+                    .values()
+                    .copied()
+                    .map(|one| (one, one))
+                    .reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))),
                 troubles: values.troubles,
             });
             all.push((*signal, told));
@@ -447,6 +466,7 @@ mod tests {
             backend: BackendId(id),
             weight: 7,
             status: ServerStatus::Up,
+            checked: false,
             in_flight: 99,
             queued: 9,
             started_total: 9_999,

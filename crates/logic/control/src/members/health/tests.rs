@@ -12,7 +12,15 @@ fn round(
     let patience = Duration::ZERO;
     h.liveness(
         now,
-        &Round { started, successes, why, doubted: false, contradicted: false, patience },
+        &Round {
+            started,
+            successes,
+            why,
+            doubted: false,
+            contradicted: false,
+            patience,
+            bare: false,
+        },
     )
 }
 
@@ -154,8 +162,15 @@ fn a_check_timeout_fails_no_backend_while_clients_get_answers_or_before_patience
     let timed_out = |h: &mut Health, s: u64, doubted: bool| {
         let why = Some(FailureKind::Timeout);
         let patience = Duration::from_secs(2);
-        let round =
-            Round { started: at(s - 1), successes: 0, why, doubted, contradicted: false, patience };
+        let round = Round {
+            started: at(s - 1),
+            successes: 0,
+            why,
+            doubted,
+            contradicted: false,
+            patience,
+            bare: false,
+        };
         h.liveness(at(s), &round)
     };
     (1..60).for_each(|s| assert_eq!(timed_out(&mut h, s, true), None));
@@ -206,7 +221,15 @@ fn a_refused_check_is_not_believed_against_answers_until_a_request_is_lost() {
         let (doubted, contradicted) = (true, true);
         h.liveness(
             at(s),
-            &Round { started: at(s), successes: 0, why, doubted, contradicted, patience },
+            &Round {
+                started: at(s),
+                successes: 0,
+                why,
+                doubted,
+                contradicted,
+                patience,
+                bare: false,
+            },
         )
     };
     let mut h = Health::default();
@@ -217,4 +240,60 @@ fn a_refused_check_is_not_believed_against_answers_until_a_request_is_lost() {
     let cause = Cause::Liveness(Some(FailureKind::Refused));
     assert_eq!(h.believe_refusal(at(60), within), Some(Turn::Failed(cause)));
     assert_eq!(h.answered(at(61)), None, "an answer that was under way proves nothing");
+}
+
+/// A bare connection at this second that is refused, or one that is accepted.
+fn bare(h: &mut Health, second: u64, accepted: bool) -> Option<Turn> {
+    let at = Nanos(second * 1_000_000_000);
+    let why = (!accepted).then_some(FailureKind::Refused);
+    let (successes, patience) = (u32::from(accepted), Duration::ZERO);
+    let (doubted, contradicted) = (false, false);
+    h.liveness(
+        at,
+        &Round { started: at, successes, why, doubted, contradicted, patience, bare: true },
+    )
+}
+
+#[test]
+fn refused_connections_prove_nothing_until_one_was_accepted() {
+    let mut h = Health::default();
+    assert!((0..100).all(|s| bare(&mut h, s, false).is_none()));
+    assert_eq!(bare(&mut h, 100, true), None);
+    let refused = Cause::Liveness(Some(FailureKind::Refused));
+    assert_eq!(bare(&mut h, 101, false), Some(Turn::Failed(refused)));
+}
+
+#[test]
+fn a_passing_check_of_the_balancer_outvotes_refused_connections_in_the_end() {
+    let mut h = Health::default();
+    bare(&mut h, 0, true);
+    assert!(bare(&mut h, 1, false).is_some(), "it has stopped, as far as is known");
+    let at = |second: u64| Nanos(second * 1_000_000_000);
+    let returned = (1..60).find(|s| {
+        bare(&mut h, *s, false);
+        h.vouched_for(at(*s)).is_some()
+    });
+    assert_eq!(returned, Some(31));
+    assert!((32..100).all(|s| bare(&mut h, s, false).is_none()), "and they prove nothing then");
+}
+
+#[test]
+fn backend_that_was_never_reached_returns_after_a_time_when_its_requests_had_failed() {
+    let at = |second: u64| Nanos(second * 1_000_000_000);
+    let mut h = Health::default();
+    let mut out_for = Vec::new();
+    let mut now = 0;
+    for _ in 0..3 {
+        assert!(h.fail_broken(at(now)).is_some());
+        let returned = (now..now + 100).find(|s| {
+            bare(&mut h, *s, false);
+            h.end_ejection(at(*s)).is_some()
+        });
+        out_for.push(returned.expect("returned") - now);
+        now = returned.expect("returned") + 1;
+    }
+    assert_eq!(out_for, [5, 10, 20]);
+    bare(&mut h, now, true);
+    assert!(h.fail_broken(at(now)).is_some());
+    assert!((now..now + 900).all(|s| h.end_ejection(at(s)).is_none()), "its checks return it");
 }
