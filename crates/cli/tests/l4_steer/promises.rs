@@ -9,7 +9,7 @@ use plimsoll_sink::{L4SinkConfig, OwnSink, ReportSource, SinkErrorKind, WeightSi
 use plimsoll_testbed::net::SiteSpec;
 
 use crate::contract::{Bed, goes_on_without_a_server, holds, plan};
-use crate::place::{Place, Process, each, until};
+use crate::place::{Place, Process, each};
 
 /// The daemon, while it runs.
 struct Balancer<'a>(&'a Place, Option<Process>);
@@ -83,9 +83,10 @@ async fn the_layer_4_balancer_keeps_what_every_sink_promises() {
 
     goes_on_without_a_server(&mut bed).await;
     place.write("l4.yaml", &file);
-    until("s2 to be back", || each(&place.status(), "weight").len() == 3);
-
     let mut sink = bed.sink(&["s1", "s2", "s3"]);
+    while sink.read().await.is_err() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     let error = bed.of("wex", &["s1"]).read().await.expect_err("unknown");
     assert!(error.to_string().contains("no service \"wex\"; it has web"), "{error}");
     assert_eq!(error.kind(), SinkErrorKind::UnknownBackend);

@@ -312,7 +312,7 @@ async fn one_with_another_method_ails_and_the_other_is_steered() {
     let says = |what: &str| loss.reason.contains(what);
     assert!(says("it balances by") && says("roundrobin") && says("leastconn"), "{loss:?}");
     assert!(!loss.retryable && says("diverged: 1 of 2 balancers cannot be steered"), "{loss:?}");
-    read(&mut handle, |report| report.servers.len() == 3).await;
+    read(&mut handle, |report| !report.servers.is_empty()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
