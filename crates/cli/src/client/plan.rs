@@ -96,7 +96,10 @@ fn sources(probed: bool) -> &'static str {
     match probed {
         true => "traffic and probes",
         false => {
-            "traffic alone (no probe): a backend without traffic keeps the response time that was learned last"
+            // The figures are those of docs/configuration.md, "Without a probe".
+            "traffic alone (no probe): means to within 5 % after 20 s of traffic; a backend without traffic keeps the \
+             response time that was learned last, and its next clients find out if it answers wrongly by now (weight 0 \
+             some 100 ms later)"
         }
     }
 }

@@ -278,6 +278,7 @@ impl Service {
                 }
                 Event::BalancersDegraded(degraded.map(|loss| loss.reason))
             }
+            SinkReport::Sharing(number) => Event::BalancersSharing(number),
             SinkReport::Applied(applied) => {
                 counters.applied(applied.commands);
                 self.publisher.plan_taken();
@@ -302,6 +303,7 @@ impl Service {
             SinkReport::Degraded(loss) => (&mut self.leaving.part, loss.as_ref()),
             SinkReport::Applied(_)
             | SinkReport::Failed(..)
+            | SinkReport::Sharing(_)
             | SinkReport::Divided(_)
             | SinkReport::Note(_) => return false,
         };

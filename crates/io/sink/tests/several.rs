@@ -388,3 +388,19 @@ fn one_haproxy_by_two_spellings_is_refused() {
         .expect_err("one HAProxy");
     sinks_at(&[socket, elsewhere.join("operator.sock")], false).expect("two sockets");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_balancer_that_stands_by_does_not_count_as_one_that_shares() {
+    let bed = bed();
+    let port = free_port();
+    let first = Haproxy::start(&proxies(&bed, "leastconn", port));
+    let second = Haproxy::start(&proxies(&bed, "leastconn", free_port()));
+    let mut handle = steer(&sinks(&[&first, &second]));
+    let target = Target::resolve(&format!("http://127.0.0.1:{port}/")).expect("a URL");
+    let _load = start(LoadSpec::poisson(target, 100.0, Duration::from_secs(60))).expect("clients");
+    let sharing = until(&mut handle, |report| match report {
+        SinkReport::Sharing(number) => Some(number),
+        _ => None,
+    });
+    assert_eq!(sharing.await, 1);
+}

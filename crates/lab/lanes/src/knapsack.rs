@@ -188,7 +188,10 @@ fn told(report: SinkReport, shown: &Mutex<Shown>) -> Option<Event> {
         SinkReport::Failed(epoch, loss) => {
             Event::ApplyFailed { epoch, reason: loss.reason, retryable: loss.retryable }
         }
-        SinkReport::Note(_) | SinkReport::Divided(_) | SinkReport::Degraded(_) => return None,
+        SinkReport::Note(_)
+        | SinkReport::Divided(_)
+        | SinkReport::Sharing(_)
+        | SinkReport::Degraded(_) => return None,
     })
 }
 

@@ -86,6 +86,7 @@ impl Controller {
             Event::Balancer(report) => self.on_report(now, &report, out),
             Event::BalancerLost { reason, conflict } => self.on_lost(reason, conflict, out),
             Event::BalancersDegraded(reason) => self.on_degraded(reason, out),
+            Event::BalancersSharing(number) => self.balancer.set_sharing(number),
             Event::Probe { backend, outcome, latency_us, .. } => {
                 self.on_probe(now, backend, outcome, latency_us, out);
             }
@@ -149,6 +150,11 @@ impl Controller {
         !self.spec.observe
             && !self.balancer.is_in_conflict()
             && self.balancer.kind() != MethodKind::NoLiveWeights
+    }
+
+    /// How many balancers give requests to the same servers without knowing of each other's.
+    pub(crate) fn balancers(&self) -> u32 {
+        self.balancer.sharing(self.spec.balancers)
     }
 
     pub(crate) fn get(&mut self, id: BackendId) -> Option<&mut Backend> {

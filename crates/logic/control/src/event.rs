@@ -23,6 +23,8 @@ pub enum Event {
     /// Of several balancers some cannot be steered, for this reason, and the others can be and are; none: all are
     /// there again.
     BalancersDegraded(Option<String>),
+    /// So many of several balancers share the traffic.
+    BalancersSharing(u32),
     /// One probe of the work URL came back.
     Probe {
         /// The backend that was probed.

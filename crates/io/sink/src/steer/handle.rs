@@ -38,6 +38,8 @@ pub enum SinkReport {
     Applied(Applied),
     /// The plan of this epoch was not.
     Failed(u64, Loss),
+    /// How many balancers share the traffic, where that has changed: one that stands by does not.
+    Sharing(u32),
     /// Which servers one of several balancers has, where that has changed.
     Divided(String),
     /// Something that people should know.

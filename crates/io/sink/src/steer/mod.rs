@@ -4,6 +4,7 @@
 mod dedicated;
 mod handle;
 mod several;
+mod shares;
 mod subsets;
 
 use std::future::Future;

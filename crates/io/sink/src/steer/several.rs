@@ -22,6 +22,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::handle::{Loss, Orders, SinkEnd, SinkHandle, SinkReport};
+use super::shares::Shares;
 use super::subsets::{Row, Subsets};
 
 /// What a member is called in messages.
@@ -73,12 +74,14 @@ pub fn start(
         answer: None,
     };
     let members: Vec<Member> = members.into_iter().map(member).collect();
+    let shares = Shares::new(members.len());
     let subsets = subsets.map(|greatest| Subsets::new(members.len(), greatest));
     let several = Several {
         members,
         names: servers.iter().cloned().collect(),
         end,
         gone,
+        shares,
         subsets,
         is_whole: false,
         plan: None,
@@ -145,6 +148,7 @@ struct Several {
     names: BTreeMap<BackendId, String>,
     end: SinkEnd,
     gone: Duration,
+    shares: Shares,
     /// Where each has a subset of the servers.
     subsets: Option<Subsets>,
     /// All have all servers, because one could not serve with its subset.
@@ -224,7 +228,7 @@ impl Several {
         let live: Vec<bool> = self.members.iter().map(Member::is_live).collect();
         let is_divided = self.is_divided(plan.kind);
         let subsets = self.subsets.as_mut().filter(|_| is_divided);
-        let mut rows = subsets.map(|subsets| subsets.divide(&live, &planned));
+        let mut rows = subsets.map(|subsets| subsets.divide(&self.shares, &live, &planned));
         for (at, member) in self.members.iter_mut().enumerate() {
             let row = rows.as_mut().map(|rows| std::mem::take(&mut rows[at]));
             // One that has no part, because it is lost, gets all should it be there after all.
@@ -291,7 +295,7 @@ impl Several {
         };
         let live: Vec<bool> = self.members.iter().map(Member::is_live).collect();
         let moves = self.members.iter().any(|m| m.moves);
-        let is_stale = subsets.is_stale(&live) || self.can_serve() == self.is_whole;
+        let is_stale = subsets.is_stale(&self.shares, &live) || self.can_serve() == self.is_whole;
         if moves || !self.is_divided(plan.kind) || !is_stale {
             return;
         }
@@ -354,6 +358,7 @@ impl Several {
             SinkReport::Applied(_)
             | SinkReport::Failed(..)
             | SinkReport::Degraded(_)
+            | SinkReport::Sharing(_)
             | SinkReport::Divided(_) => {}
             SinkReport::Note(note) => {
                 let note = member.name.says(&note);
@@ -432,9 +437,10 @@ impl Several {
         }
         self.members.iter_mut().for_each(|m| m.fresh = false);
         self.tell_strays();
-        if let Some(subsets) = &mut self.subsets {
-            let counted: Vec<Option<u64>> = self.members.iter().map(Member::counted).collect();
-            subsets.look(Instant::now(), &counted);
+        let counted: Vec<Option<u64>> = self.members.iter().map(Member::counted).collect();
+        self.shares.look(Instant::now(), &counted);
+        if let Some(sharing) = self.shares.sharing() {
+            self.end.tell(SinkReport::Sharing(sharing));
         }
         if self.degraded != self.degraded_by() {
             self.tell_degraded();

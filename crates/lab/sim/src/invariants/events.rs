@@ -47,7 +47,10 @@ impl Invariants {
             _ => LastEvent::Other,
         };
         match event {
-            Event::Tick | Event::Stopping | Event::BalancersDegraded(_) => {}
+            Event::Tick
+            | Event::Stopping
+            | Event::BalancersDegraded(_)
+            | Event::BalancersSharing(_) => {}
             Event::Balancer(report) => self.note_report(clock, report),
             Event::BalancerLost { conflict, .. } => {
                 self.conflict = *conflict;

@@ -113,7 +113,7 @@ impl Controller {
                 &self.backends,
                 rate,
                 &parked,
-                self.spec.balancers,
+                self.balancers(),
             );
             decision.still_learning = learning;
             self.settle(now, &decision, out);
@@ -137,7 +137,7 @@ impl Controller {
                     self.offer_found(now, &s, out);
                 }
                 _ => {
-                    let balancers = self.spec.balancers;
+                    let balancers = self.balancers();
                     self.proposals.begin(members, rate * 1.03, present, balancers);
                 }
             }
@@ -164,15 +164,11 @@ impl Controller {
 
     fn offer_found(&mut self, now: Nanos, searched: &Searched, out: &mut Vec<Action>) {
         let Searched { found, in_force, .. } = searched;
-        if let Some(decision) = in_flight::decide_found(
-            now,
-            &self.backends,
-            found,
-            in_force.as_ref(),
-            self.spec.balancers,
-        ) {
+        if let Some(decision) =
+            in_flight::decide_found(now, &self.backends, found, in_force.as_ref(), self.balancers())
+        {
             self.settle(now, &decision, out);
-            let which = if self.spec.balancers > 1 { "smallest" } else { "slowest" };
+            let which = if self.balancers() > 1 { "smallest" } else { "slowest" };
             let parked = match found.parked {
                 0 => "no backend parked".to_owned(),
                 1 => format!("the {which} backend parked"),

@@ -115,7 +115,7 @@ impl Controller {
                 &self.backends,
                 self.traffic.rate(),
                 &parked,
-                self.spec.balancers,
+                self.balancers(),
             );
         }
         let rate = self.rate_to_plan();
@@ -144,7 +144,7 @@ impl Controller {
                     &self.backends,
                     rate,
                     &[],
-                    self.spec.balancers,
+                    self.balancers(),
                 );
             }
             MethodKind::NoLiveWeights => {}

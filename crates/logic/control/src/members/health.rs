@@ -263,8 +263,11 @@ impl Health {
     }
 
     /// The balancer's own check passes. Where that lasts although bare connections from here fail, what they meet is not
-    /// the backend.
+    /// the backend. One that failed clients, and that no check from here could return, is returned by it.
     pub fn vouched_for(&mut self, now: Nanos) -> Option<Turn> {
+        if self.is_unseen() && now >= self.barred_until {
+            return self.recover(now);
+        }
         let from = self.failing_from.filter(|_| matches!(self.down, Some(Cause::Liveness(_))))?;
         if now.since(from) < OUTVOTED_AFTER {
             return None;
@@ -365,13 +368,18 @@ impl Health {
         self.fail(now, Cause::Errors)
     }
 
-    /// Returns it from ejection after its time, if its probes, where there are any, succeed. One that failed clients and
-    /// that no check has reached returns in the same way, for no check will tell that it works again.
-    pub fn end_ejection(&mut self, now: Nanos) -> Option<Turn> {
+    /// It failed clients, and no check from here will tell that it works again.
+    fn is_unseen(&self) -> bool {
+        !self.reached && matches!(self.down, Some(Cause::Silence(_) | Cause::Broken))
+    }
+
+    /// Returns it from ejection after its time, if its probes, where there are any, succeed. Where nothing of the pool
+    /// can be reached from here, one that failed clients returns in the same way.
+    pub fn end_ejection(&mut self, now: Nanos, reaches_none: bool) -> Option<Turn> {
         let needed =
             if self.ever_worked { self.rounds_needed.min(MAX_PROBES_TO_RETURN) } else { 0 };
         let works = self.work_failures == 0 && self.work_successes >= needed;
-        let unseen = !self.reached && matches!(self.down, Some(Cause::Silence(_) | Cause::Broken));
+        let unseen = reaches_none && self.is_unseen();
         ((self.is_ejected() || unseen) && now >= self.barred_until && works)
             .then(|| self.recover(now))
             .flatten()

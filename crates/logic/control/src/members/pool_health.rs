@@ -62,10 +62,15 @@ impl Controller {
         self.on_turn(now, id, turn, out);
     }
 
+    /// Whether no check from here has ever reached a backend of the pool.
+    fn reaches_none(&self) -> bool {
+        self.backends.iter().all(|b| !b.health.is_reached())
+    }
+
     /// No connection from here has ever reached this backend: says so once, and once for all where that is so of the
     /// whole pool, for then it tells of where Plimsoll runs.
     fn warn_of_the_way(&mut self, id: BackendId, out: &mut Vec<Action>) {
-        let none = self.backends.iter().all(|b| !b.health.is_reached());
+        let none = self.reaches_none();
         let Some(b) = self.get(id) else { return };
         if b.health.is_reached() || std::mem::replace(&mut b.warned_checks, true) {
             return;
@@ -154,8 +159,11 @@ impl Controller {
 
     /// Ejects the backend with the most errors, if it fails fast, the others are healthy and can carry its load.
     pub(crate) fn eject_failing(&mut self, now: Nanos, out: &mut Vec<Action>) {
-        let ended =
-            self.backends.iter_mut().filter_map(|b| Some((b.id, b.health.end_ejection(now)?)));
+        let none = self.reaches_none();
+        let ended = self
+            .backends
+            .iter_mut()
+            .filter_map(|b| Some((b.id, b.health.end_ejection(now, none)?)));
         for (id, turn) in ended.collect::<Vec<_>>() {
             self.on_turn(now, id, Some(turn), out);
         }

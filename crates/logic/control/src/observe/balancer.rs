@@ -17,6 +17,8 @@ pub(crate) struct Balancer {
     conflict: bool,
     /// Why some of several balancers cannot be steered, while the others are.
     degraded: Option<String>,
+    /// How many of several balancers share the traffic, once that is known.
+    sharing: Option<u32>,
 }
 
 impl Default for Balancer {
@@ -29,6 +31,7 @@ impl Default for Balancer {
             trouble: Some("the balancer has not been read yet".to_owned()),
             conflict: false,
             degraded: None,
+            sharing: None,
         }
     }
 }
@@ -99,6 +102,16 @@ impl Balancer {
         let trouble = self.trouble.take()?;
         self.conflict = false;
         Some(trouble)
+    }
+
+    /// So many of several balancers share the traffic.
+    pub fn set_sharing(&mut self, number: u32) {
+        self.sharing = Some(number);
+    }
+
+    /// How many share it, of so many that do not know of each other's requests.
+    pub fn sharing(&self, of: u32) -> u32 {
+        self.sharing.map_or(of, |number| number.clamp(1, of.max(1)))
     }
 
     /// Some of several balancers cannot be steered, for this reason, or all can; returns whether that is news.

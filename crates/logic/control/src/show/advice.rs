@@ -42,6 +42,8 @@ pub(crate) struct Asked<'a> {
     pub backends: &'a [Backend],
     pub kind: MethodKind,
     pub rate_rps: f64,
+    /// How many balancers share the traffic.
+    pub balancers: u32,
 }
 
 impl Advisor {
@@ -75,7 +77,8 @@ impl Advisor {
     }
 
     /// Begins a comparison, if one is due and its answer may be another one.
-    pub fn begin(&mut self, now: Nanos, Asked { spec, backends, kind, rate_rps }: Asked<'_>) {
+    pub fn begin(&mut self, now: Nanos, asked: Asked<'_>) {
+        let Asked { backends, kind, rate_rps, balancers, .. } = asked;
         if now < self.due || rate_rps <= 0.0 || kind == MethodKind::NoLiveWeights {
             return;
         }
@@ -93,13 +96,12 @@ impl Advisor {
         self.asked = Some(question);
         let capacity: f64 = members.iter().map(|m| m.capacity_rps).sum();
         if rate_rps < plimsoll_learn::USABLE_CAPACITY * capacity {
-            let balancers = spec.balancers;
             self.search = Some(Search::new(members, rate_rps, self.seed, None, balancers));
         }
     }
 
     fn conclude(&mut self, now: Nanos, asked: Asked<'_>, counted: &Found) {
-        let Asked { spec, backends, kind, .. } = asked;
+        let Asked { spec, backends, kind, balancers, .. } = asked;
         let Ok(packed) = split::decide(now, spec, backends, counted.rate_rps, false) else {
             return;
         };
@@ -118,7 +120,7 @@ impl Advisor {
             service: ServiceTime::Exponential,
         };
         let rng = || Xoshiro256PlusPlus::seed_from_u64(self.seed);
-        let balancers = spec.balancers.max(1);
+        let balancers = balancers.max(1);
         let mut splitting: Vec<SmoothRoundRobin> =
             (0..balancers).map(|_| SmoothRoundRobin::new(&shares)).collect();
         let mut each: Vec<&mut SmoothRoundRobin> = splitting.iter_mut().collect();
@@ -150,7 +152,8 @@ impl Controller {
     /// Runs one more slice of the comparison with the balancer's other kind of method.
     pub(crate) fn advise(&mut self, now: Nanos) {
         let (kind, rate_rps) = (self.balancer.kind(), self.traffic.rate());
-        let asked = Asked { spec: &self.spec, backends: &self.backends, kind, rate_rps };
+        let balancers = self.balancers();
+        let asked = Asked { spec: &self.spec, backends: &self.backends, kind, rate_rps, balancers };
         let settled = self.phase.is(Phase::Steady) || self.phase.is(Phase::Observing);
         if !self.advisor.advance(now, asked) && settled && !self.proposals.is_searching() {
             self.advisor.begin(now, asked);
@@ -185,7 +188,7 @@ mod tests {
         let mut backends: Vec<Backend> = spec.backends.iter().map(new).collect();
         backends.iter_mut().for_each(|b| b.knowledge = Knowledge::known(1e4));
         let (kind, rate_rps) = (MethodKind::InFlight, 100.0);
-        let asked = Asked { spec: &spec, backends: &backends, kind, rate_rps };
+        let asked = Asked { spec: &spec, backends: &backends, kind, rate_rps, balancers: 2 };
         for backends in [2, 4] {
             advisor.conclude(Nanos::ZERO, asked, &found(backends));
             assert_eq!(advisor.several_cost(), None, "{backends}");
