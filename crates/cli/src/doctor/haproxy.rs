@@ -66,10 +66,8 @@ pub async fn examine(
             ));
         }
         let backend = service.backends.iter().find(|backend| backend.name == server.name);
-        if let Some(backend) = backend {
-            if let Ok(theirs) = server.address.parse() {
-                compare_address(name, backend, theirs, &format!("{place}HAProxy"), findings).await;
-            }
+        if let (Some(backend), Ok(theirs)) = (backend, server.address.parse()) {
+            compare_address(name, backend, theirs, &format!("{place}HAProxy"), findings).await;
         }
     }
     queues(name, &inspection, findings);

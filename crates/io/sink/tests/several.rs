@@ -404,3 +404,33 @@ async fn a_balancer_that_stands_by_does_not_count_as_one_that_shares() {
     });
     assert_eq!(sharing.await, 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_leaves_one_of_two_is_no_weight_that_another_has_changed() {
+    let bed = bed();
+    let first = Haproxy::start(&proxies(&bed, "roundrobin", free_port()));
+    let second = Haproxy::start(&proxies(&bed, "roundrobin", free_port()));
+    let mut handle = steer(&sinks(&[&first, &second]));
+    read(&mut handle, |report| weights(report) == [100, 100]).await;
+    second.ask("set server shop/s2 state maint");
+    assert!(second.ask("del server shop/s2").contains("deleted"));
+    let planned = [60, 40];
+    handle.program(plan(1, planned));
+    let applied = until(&mut handle, |report| match report {
+        SinkReport::Applied(applied) => Some(applied.weights),
+        SinkReport::Failed(_, loss) => panic!("{loss:?}"),
+        _ => None,
+    });
+    assert_eq!(applied.await.len(), planned.len());
+    for _ in 0..10 {
+        until(&mut handle, |report| match report {
+            SinkReport::Note(note) => panic!("{note}"),
+            SinkReport::Read(report, _) => {
+                assert_eq!(weights(&report), planned);
+                Some(())
+            }
+            _ => None,
+        })
+        .await;
+    }
+}

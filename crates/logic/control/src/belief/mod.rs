@@ -8,4 +8,5 @@ pub(crate) mod points;
 pub(crate) mod refit;
 pub(crate) mod shape;
 pub(crate) mod typical;
+mod unloaded;
 pub(crate) mod variability;

@@ -6,49 +6,25 @@
 //! it is with one that refuses to be steered. The pool is then degraded, and the reason is reported. Weights that differ
 //! between balancers are reported as those that deviate from the plan.
 
+mod member;
+mod sum;
+
 use std::collections::BTreeMap;
-use std::fmt;
 use std::future::poll_fn;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use plimsoll_model::{
-    Applied, BackendId, BalancerReport, MethodKind, Plan, PlanEntry, PlanKind, ResponseTimes,
-    ServerReport, ServerStatus, Traffic,
-};
+use plimsoll_model::{Applied, BackendId, BalancerReport, MethodKind, Plan, PlanEntry, PlanKind};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::handle::{Loss, Orders, SinkEnd, SinkHandle, SinkReport};
 use super::shares::Shares;
 use super::subsets::{Row, Subsets};
-
-/// What a member is called in messages.
-pub struct Named {
-    /// The balancer.
-    pub place: String,
-    /// Its pool, where another member has the same balancer.
-    pub pool: Option<String>,
-}
-
-impl Named {
-    /// What one of its messages says, with its name once: most begin with the balancer themselves.
-    fn says(&self, message: &str) -> String {
-        let rest = message.strip_prefix(&self.place).and_then(|rest| rest.strip_prefix(": "));
-        format!("{self}: {}", rest.unwrap_or(message))
-    }
-}
-
-impl fmt::Display for Named {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.pool {
-            None => write!(f, "{}", self.place),
-            Some(pool) => write!(f, "{}, {pool}", self.place),
-        }
-    }
-}
+use member::Member;
+pub use member::Named;
+use sum::{added, as_planned};
 
 /// Starts it on the runtime of the caller; it ends when the handle is dropped. A member that is silent for `gone`
 /// is gone. With `subsets`, the highest weight that all can hold, each gets a subset of the servers.
@@ -91,56 +67,6 @@ pub fn start(
     };
     tokio::spawn(several.run());
     handle
-}
-
-struct Member {
-    name: Named,
-    handle: SinkHandle,
-    last: Option<BalancerReport>,
-    /// Its part of what is planned; all, where nothing is divided.
-    subset: Row,
-    /// The weights that it should hold.
-    due: Row,
-    /// What was last told of the servers that it has.
-    said: String,
-    /// Weights that it holds and should not, as last told.
-    strays: Row,
-    /// It was given another subset, and has not answered yet.
-    moves: bool,
-    /// It has reported since the last sum.
-    fresh: bool,
-    heard: Instant,
-    /// Why it cannot be read now.
-    lost: Option<Loss>,
-    /// What became of the plan under way.
-    answer: Option<Result<Applied, Loss>>,
-}
-
-impl Member {
-    fn is_live(&self) -> bool {
-        self.lost.is_none()
-    }
-
-    /// Those of its subset that take no traffic there: what it alone holds down, the others' reports hide.
-    fn down(&self) -> impl Iterator<Item = BackendId> {
-        let servers = self.last.iter().flat_map(|report| &report.servers);
-        let down = servers.filter(|server| !server.status.takes_traffic()).map(|s| s.backend);
-        down.filter(|id| self.subset.get(id).is_some_and(|weight| *weight > 0))
-    }
-
-    /// Weights that it holds and should not.
-    fn strays(&self) -> Row {
-        let servers = self.last.iter().flat_map(|report| &report.servers);
-        let strays =
-            servers.filter(|s| self.due.get(&s.backend).is_some_and(|due| *due != s.weight));
-        strays.map(|server| (server.backend, server.weight)).collect()
-    }
-
-    /// Requests that it has given to servers; none where it does not tell.
-    fn counted(&self) -> Option<u64> {
-        let report = self.last.as_ref().filter(|report| report.traffic == Traffic::Counted)?;
-        Some(report.servers.iter().fold(0, |sum, server| sum.saturating_add(server.started_total)))
-    }
 }
 
 struct Several {
@@ -497,17 +423,6 @@ fn with_weights(plan: &Plan, weights: &Row) -> Plan {
     Plan { entries: entries.collect(), ..plan.clone() }
 }
 
-/// A weight that a member holds in terms of the plan: what was planned where it holds what is due, and otherwise
-/// something else.
-fn as_planned(held: u32, due: Option<u32>, planned: Option<u32>) -> u32 {
-    match planned {
-        Some(planned) if due == Some(held) => planned,
-        // By chance what the plan has for all balancers together.
-        Some(planned) if planned == held => planned.saturating_add(1),
-        _ => held,
-    }
-}
-
 /// The next report of any member; none from one whose task has died.
 async fn told(members: &mut [Member]) -> (usize, Option<SinkReport>) {
     poll_fn(|cx| {
@@ -519,76 +434,4 @@ async fn told(members: &mut [Member]) -> (usize, Option<SinkReport>) {
         Poll::Pending
     })
     .await
-}
-
-/// The sum of what all have last reported.
-fn added(members: &[Member], planned: &Row) -> Result<BalancerReport, String> {
-    let reports = || members.iter().filter_map(|m| Some((m, m.last.as_ref()?)));
-    let live = reports().find(|(m, _)| m.is_live());
-    let (_, base) = live.ok_or("no balancer is there")?;
-    let mut generation = DefaultHasher::new();
-    for (at, member) in members.iter().enumerate() {
-        (at, member.last.as_ref().map(|report| report.generation)).hash(&mut generation);
-    }
-    // Where one tells nothing of its requests, the sum is not known.
-    let tells_nothing =
-        reports().any(|(m, report)| m.is_live() && report.traffic == Traffic::Unknown);
-    let ids = base.servers.iter().map(|server| server.backend);
-    let servers = ids.map(|id| {
-        let of = reports().filter_map(|(m, report)| {
-            let server = report.servers.iter().find(|server| server.backend == id)?;
-            // While it moves to another subset, weights of before and of after are ours.
-            let due = if m.moves { Some(server.weight) } else { m.due.get(&id).copied() };
-            Some((m.is_live(), server, due))
-        });
-        server(id, of.collect(), planned.get(&id).copied())
-    });
-    Ok(BalancerReport {
-        at: reports().filter(|(m, _)| m.is_live()).map(|(_, r)| r.at).max().unwrap_or(base.at),
-        method: base.method.clone(),
-        generation: generation.finish(),
-        traffic: if tells_nothing { Traffic::Unknown } else { Traffic::Counted },
-        servers: servers.collect(),
-    })
-}
-
-fn server(
-    backend: BackendId,
-    all: Vec<(bool, &ServerReport, Option<u32>)>,
-    planned: Option<u32>,
-) -> ServerReport {
-    let live = || all.iter().filter(|(live, ..)| *live).map(|(_, report, _)| *report);
-    let counted = |count: fn(&ServerReport) -> u64| {
-        all.iter().fold(0u64, |sum, (_, report, _)| sum.saturating_add(count(report)))
-    };
-    let now = |count: fn(&ServerReport) -> u32| {
-        live().fold(0u32, |sum, report| sum.saturating_add(count(report)))
-    };
-    let held = all.iter().filter(|(live, ..)| *live);
-    let mut held = held.map(|(_, report, due)| as_planned(report.weight, *due, planned));
-    let deviates = held.find(|weight| Some(*weight) != planned);
-    let answered: Option<Vec<u64>> =
-        all.iter().map(|(_, report, _)| report.answered_total).collect();
-    let measured: Option<Vec<ResponseTimes>> =
-        all.iter().map(|(_, report, _)| report.response_times).collect();
-    // It takes traffic as long as one of them sends it some.
-    let status = live().map(|report| report.status).max_by_key(|status| status.takes_traffic());
-    ServerReport {
-        backend,
-        weight: deviates.or(planned).unwrap_or(0),
-        status: status.unwrap_or(ServerStatus::Down),
-        checked: live().next().is_some() && live().all(|report| report.checked),
-        in_flight: now(|report| report.in_flight),
-        queued: now(|report| report.queued),
-        started_total: counted(|report| report.started_total),
-        errors_total: counted(|report| report.errors_total),
-        answered_total: answered
-            .map(|all| all.iter().fold(0, |sum: u64, n| sum.saturating_add(*n))),
-        response_times: measured.map(|all| {
-            all.iter().fold(ResponseTimes::default(), |sum, one| ResponseTimes {
-                count: sum.count.saturating_add(one.count),
-                sum_us: sum.sum_us.saturating_add(one.sum_us),
-            })
-        }),
-    }
 }
