@@ -88,7 +88,8 @@ mod tests {
         assert_eq!(after(60, [100, 90]), None, "they are two, as was said");
         assert_eq!(after(60, [200, 0]), Some(1));
         assert_eq!(after(60, [200, 2]), None);
-        assert_eq!(after(5, [0, 200]), None, "both had some lately");
+        assert_eq!(after(5, [0, 200]), Some(2), "both had some lately");
+        assert_eq!(after(60, [0, 200]), Some(1));
         assert_eq!(after(60, [100, 100]), Some(2));
     }
 }

@@ -188,13 +188,10 @@ fn adapt_checks(now: Nanos, spec: &ServiceSpec, backends: &mut [Backend], out: &
         let at_once = suspect && b.asked.checked_at.is_none_or(|at| now.since(at) >= afforded);
         let wanted = match checks.interval {
             Some(interval) => Some(interval),
-            // Traffic tells more than checks, but not whether checks could tell anything once there is none.
-            None if !suspect
-                && b.life.counts_answers()
-                && b.life.answered_within(now, LATELY)
-                && (b.health.is_reached() || checks.requests > 0) =>
-            {
-                None
+            None if !suspect && b.life.counts_answers() && b.life.answered_within(now, LATELY) => {
+                // Traffic tells more than checks, but not whether those could tell anything once there is none.
+                let is_bare = checks.requests == 0;
+                (is_bare && !b.health.is_reached()).then_some(FIRST_INTERVAL)
             }
             None => {
                 let uncounted = !b.life.counts_answers() && now.since(b.served_at) < LATELY;

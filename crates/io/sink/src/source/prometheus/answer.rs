@@ -156,10 +156,14 @@ fn sort(all: Vec<Series>, reading: &Reading<'_>) -> Values {
             .say(&format!("no server of this service, but other values of `{label}`"), troubles);
     }
     let missing = servers.iter().filter(|(_, id)| !seen.contains(id));
-    // A server has several names in `servers`: it is named once.
+    // A server has several names in `servers`: it is named once, by an address only where it has no other.
+    let is_address = |name: &str| name.parse::<std::net::SocketAddr>().is_ok();
     let mut named: BTreeMap<BackendId, &String> = BTreeMap::new();
     missing.for_each(|(name, id)| {
-        named.entry(*id).or_insert(name);
+        let kept = named.entry(*id).or_insert(name);
+        if is_address(kept) {
+            *kept = name;
+        }
     });
     let mut missing = Named::default();
     named.values().for_each(|name| missing.add(name));
@@ -267,7 +271,7 @@ mod tests {
             told.troubles,
             [
                 "no server of this service, but other values of `server`: s7",
-                "no series for: 10.0.0.1:80, s2"
+                "no series for: s1, s2"
             ]
         );
         let bare = vector(&[("s1", 1_000.0, "1")]).replace("\"server\":\"s1\"", "\"job\":\"x\"");

@@ -206,11 +206,6 @@ fn silent_backend_is_returned_by_checks_only_after_a_time_that_doubles() {
         now = back + 1;
     }
     assert_eq!(out_for, [5, 10, 20]);
-    // Where others of the pool are reached, it is probably dead, unless the balancer's own check passes.
-    assert!(h.fail_broken(at(now)).is_some());
-    assert!((now..now + 900).all(|s| h.end_ejection(at(s), false).is_none()));
-    assert!(h.vouched_for(at(now)).is_none() && h.vouched_for(at(now + 40)).is_some());
-    now += 900;
     // An answer is stronger evidence.
     assert!(h.fail_silent(at(now), Duration::from_secs(3)).is_some());
     assert_eq!(h.answered(at(now)), Some(Turn::Returned));
