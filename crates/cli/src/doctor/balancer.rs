@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use plimsoll_control::ServiceView;
 use plimsoll_model::Method;
-use plimsoll_sink::{FoundPool, NginxReloadSink, NginxSink, Sink, SinkConfig as _};
+use plimsoll_sink::{FoundPool, NginxReloadSink, NginxSink, Sink};
 
 use super::finding::{Finding, Findings, Severity};
 use super::{haproxy, several, steered};
@@ -48,26 +48,30 @@ fn is_said(trouble: &str, found: &[Finding]) -> bool {
 /// Looks at one of them; how it picks, where it tells.
 async fn one(
     service: &Service,
-    sink: &Sink,
+    balancer: &Sink,
     setup: &ServiceSetup,
     told: Option<&ServiceView>,
     left_alone: Option<&BTreeSet<String>>,
     findings: &mut Findings,
 ) -> Option<Method> {
     let name = &service.name;
-    match sink {
+    match balancer {
         Sink::Haproxy(config) => {
             haproxy::examine(service, config, setup, told, left_alone, findings).await
         }
         Sink::L4(l4) => {
             let sink = l4.sink(setup.servers.clone());
             let place = steered::Place::of_layer_4(l4);
-            steered::examine(name, sink, place, setup, findings).await
+            let method = steered::examine(name, sink, place, setup, findings).await;
+            compare_addresses(service, balancer, findings).await;
+            method
         }
         Sink::Proxy(proxy) => {
             let sink = proxy.sink(setup.servers.clone());
             let place = steered::Place::of_proxy(proxy);
-            steered::examine(name, sink, place, setup, findings).await
+            let method = steered::examine(name, sink, place, setup, findings).await;
+            compare_addresses(service, balancer, findings).await;
+            method
         }
         Sink::NginxReload(nginx) => {
             let sink = NginxReloadSink::new(nginx.clone(), setup.servers.clone())
@@ -101,20 +105,26 @@ async fn one(
             let sink = NginxSink::new(nginx.clone(), setup.servers.clone());
             let place = steered::Place::of_nginx(nginx);
             let method = steered::examine(name, sink, place, setup, findings).await;
-            let pools = nginx.look().await.unwrap_or_default();
-            let pool = pools.iter().find(|pool| pool.name == nginx.upstream);
-            for (server, at) in pool.into_iter().flat_map(FoundPool::steerable) {
-                let backend = service.backends.iter().find(|backend| backend.name == server);
-                if let Some(backend) = backend {
-                    haproxy::compare_address(name, backend, at, "NGINX", findings).await;
-                }
-            }
+            compare_addresses(service, balancer, findings).await;
             if told.is_none() {
                 let what = "after a restart NGINX has the weights of its configuration until Plimsoll has set them \
                             again; a reload keeps them";
                 findings.add(Finding::note(name, what));
             }
             method
+        }
+    }
+}
+
+/// Whether the servers of a balancer that tells addresses are where the configuration says.
+async fn compare_addresses(service: &Service, sink: &Sink, findings: &mut Findings) {
+    // One that does not answer was found to be so before.
+    let pools = sink.look().await.unwrap_or_default();
+    let pool = pools.iter().find(|pool| pool.name == sink.pool());
+    for (server, at) in pool.into_iter().flat_map(FoundPool::steerable) {
+        let backend = service.backends.iter().find(|backend| backend.name == server);
+        if let Some(backend) = backend {
+            haproxy::compare_address(&service.name, backend, at, &sink.place(), findings).await;
         }
     }
 }

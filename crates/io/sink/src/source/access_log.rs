@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use plimsoll_config::{Cursor, Once};
-use plimsoll_model::{BackendId, BalancerReport, Nanos, Traffic};
+use plimsoll_model::{BackendId, BalancerReport, Nanos, ServerReport, Traffic};
 use tokio::net::UdpSocket;
 
 use super::flights::Flights;
@@ -81,6 +81,8 @@ impl AccessLog {
         servers: BTreeMap<String, BackendId>,
         origin: Instant,
     ) -> (Arc<Mutex<Known>>, tokio::task::JoinHandle<()>) {
+        // At once: no line is missed that comes right after the start.
+        let socket = bind(self.listen);
         let known = Known {
             log: self,
             pools,
@@ -99,7 +101,7 @@ impl AccessLog {
             unlogged: 0,
         };
         let known = Arc::new(Mutex::new(known));
-        let listener = tokio::spawn(listen(known.clone(), origin));
+        let listener = tokio::spawn(listen(socket, known.clone(), origin));
         (known, listener)
     }
 }
@@ -142,7 +144,9 @@ impl Known {
                     return;
                 }
                 let Some(id) = servers.get(attempt.server) else {
-                    return *stranger = Some(attempt.server.chars().take(60).collect());
+                    // Lines about other pools may be most of them: one name is enough.
+                    stranger.get_or_insert_with(|| attempt.server.chars().take(60).collect());
+                    return;
                 };
                 is_ours = true;
                 let began = Nanos(now.0.saturating_sub(attempt.took.as_nanos() as u64));
@@ -233,9 +237,10 @@ impl Feed for Known {
 }
 
 impl Known {
-    /// Counts what the balancer itself has counted since the last line.
+    /// Counts what has ended by the balancer's own counters since the last line: a line comes at a request's end.
     fn note_counted(&mut self, report: &BalancerReport) {
-        let own = report.servers.iter().fold(0u64, |sum, s| sum.saturating_add(s.started_total));
+        let ended = |s: &ServerReport| s.started_total.saturating_sub(u64::from(s.in_flight));
+        let own = report.servers.iter().fold(0u64, |sum, s| sum.saturating_add(ended(s)));
         let before = self.counted.replace(own).filter(|_| report.traffic == Traffic::Counted);
         self.unlogged += before.map_or(0, |before| own.saturating_sub(before));
     }
@@ -247,11 +252,11 @@ fn bind(address: SocketAddr) -> std::io::Result<UdpSocket> {
     UdpSocket::from_std(socket)
 }
 
-async fn listen(known: Arc<Mutex<Known>>, origin: Instant) {
+async fn listen(mut socket: std::io::Result<UdpSocket>, known: Arc<Mutex<Known>>, origin: Instant) {
     let mut line = vec![0; MAX_LINE];
     let address = lock(&known).log.listen;
     let socket = loop {
-        match bind(address) {
+        match socket {
             Ok(socket) => break socket,
             Err(error) => {
                 let mut known = lock(&known);
@@ -259,6 +264,7 @@ async fn listen(known: Arc<Mutex<Known>>, origin: Instant) {
             }
         }
         tokio::time::sleep(TRY_AGAIN).await;
+        socket = bind(address);
     };
     let listens = |known: &mut Known| (known.deaf, known.heard) = (None, Instant::now());
     listens(&mut lock(&known));
