@@ -21,7 +21,15 @@ const OTHER6: &str = "[2001:db8:9::7]:4000";
 const NEAR: &str = "10.0.1.2:4000";
 const NEAR6: &str = "[fd00:1::2]:4000";
 
+/// What the program remembers of the kernel's routes, each CPU remembers for itself: tests stay on one.
+fn stay_on_this_cpu() {
+    let mut here = rustix::thread::CpuSet::new();
+    here.set(rustix::thread::sched_getcpu());
+    rustix::thread::sched_setaffinity(None, &here).expect("stays");
+}
+
 fn rig(replies: Replies) -> Rig {
+    stay_on_this_cpu();
     let rig = Rig::new(Policy::RoundRobin, 2, replies);
     for hop in ["10.0.2.200", "fd00:2::200"] {
         rig.net.exec("lb", &format!("ip neigh replace {hop} lladdr 02:00:00:00:02:c8 dev lbs"));
@@ -350,6 +358,7 @@ fn clients_by_the_thousand_have_each_their_own_way() {
     if !privileged() {
         return;
     }
+    stay_on_this_cpu();
     let b = Rig::with_room(Policy::RoundRobin, 2, Replies::DefaultRoute, 4000);
     // More than are remembered, and each of them twice in a row, so that some is.
     b.net.exec(
@@ -363,10 +372,11 @@ fn clients_by_the_thousand_have_each_their_own_way() {
         done; done | ip -batch -",
     );
     let mut b = b;
-    b.balancer.follow_network().expect("follows");
     let before = b.counted("route_asked");
     let mut sent = 0;
     for high in 0..20u8 {
+        // As the daemon does: what is remembered holds for a few seconds without it.
+        b.balancer.follow_network().expect("follows");
         for low in 2..=255u8 {
             let number = u16::from_be_bytes([high, low]);
             for (client, kind) in
