@@ -167,7 +167,7 @@ fn server_name(cursor: &Cursor<'_>) -> Option<String> {
         (1..=255).contains(&name.len())
             && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.:".contains(&b))
     };
-    let what = "a name as HAProxy takes it: letters, digits, - _ . and :";
+    let what = "a name as balancers take it: letters, digits, - _ . and :";
     cursor.text_if(what, valid).map(str::to_owned)
 }
 

@@ -243,8 +243,8 @@ const DEFECTS: &[(&str, &str, &str, &str)] = &[
     ("name: shop\n", "name: 12\n", "services[0].name", "in quotes"),
     ("name: shop\n", "name: [a]\n", "services[0].name", "found a list"),
     ("name: s2", "name: s1", "services[0].backends[1].name", "no other backend has"),
-    ("name: s2", "name: \"s;2\"", "services[0].backends[1].name", "HAProxy"),
-    ("name: s2", "name: \"\"", "services[0].backends[1].name", "HAProxy"),
+    ("name: s2", "name: \"s;2\"", "services[0].backends[1].name", "a name as balancers take it"),
+    ("name: s2", "name: \"\"", "services[0].backends[1].name", "a name as balancers take it"),
     (
         "[::1]:9001",
         "127.0.0.1:9001",

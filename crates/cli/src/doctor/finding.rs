@@ -1,6 +1,7 @@
 //! What was found, in a form for people and one for programs.
 
 use std::io::{self, Write};
+use std::ops::Range;
 
 use plimsoll_terminal::{Screen, Tone, json, printable};
 use serde::Serialize;
@@ -95,6 +96,15 @@ impl Findings {
         &self.0
     }
 
+    /// Says of some where they were found, but for those that say it.
+    pub fn name_place(&mut self, some: Range<usize>, place: &str) {
+        for finding in &mut self.0[some] {
+            if !finding.message.contains(place) {
+                finding.message = format!("{place}: {}", finding.message);
+            }
+        }
+    }
+
     /// `{"ok", "findings": [{"severity", "about", "message", "advice"}]}`
     pub fn to_json(&self, out: &mut dyn Write) -> io::Result<()> {
         json(out, &Answer { ok: !self.has_errors(), findings: &self.0 })
@@ -157,5 +167,21 @@ mod tests {
             (&false.into(), &"error".into())
         );
         assert_eq!(json["findings"][2]["advice"], serde_json::Value::Null);
+    }
+
+    #[test]
+    fn what_one_of_several_balancers_told_names_it() {
+        let mut findings = Findings::default();
+        findings.add(Finding::ok("shop", "from before"));
+        findings.add(Finding::note("shop", "`balance source` takes no weights"));
+        findings.add(Finding::error("shop", "HAProxy socket /run/a.sock: no such socket", ""));
+        findings.name_place(1..3, "/run/a.sock");
+        let messages: Vec<&str> = findings.all().iter().map(|f| f.message.as_str()).collect();
+        let expected = [
+            "from before",
+            "/run/a.sock: `balance source` takes no weights",
+            "HAProxy socket /run/a.sock: no such socket",
+        ];
+        assert_eq!(messages, expected);
     }
 }

@@ -21,6 +21,9 @@ macro_rules! registry {
         const FORMS: &[&str] = &[$(<$config>::FORM),+];
 
         impl Sink {
+            /// Every balancer's key in the configuration.
+            pub const KINDS: &[&str] = KEYS;
+
             /// Reads one balancer.
             pub(crate) fn read(cursor: &Cursor<'_>) -> Option<Self> {
                 let fields = cursor.fields(KEYS)?;

@@ -21,7 +21,9 @@ pub enum LaneKind {
     PlimsollRoundrobin,
     /// Plimsoll steers HAProxy's leastconn, from knowing nothing.
     PlimsollLeastconn,
-    /// The same, given HAProxy's socket and nothing else.
+    /// As PlimsollRoundrobin, given HAProxy's socket and nothing else.
+    PlimsollNothingRoundrobin,
+    /// As PlimsollLeastconn, given HAProxy's socket and nothing else.
     PlimsollNothing,
     /// As the leastconn oracle, with two HAProxys that do not know of each other.
     #[value(name = "leastconn-oracle-2")]
@@ -45,6 +47,7 @@ impl LaneKind {
             LaneKind::Random2 => "random2",
             LaneKind::PlimsollRoundrobin => "plimsoll-roundrobin",
             LaneKind::PlimsollLeastconn => "plimsoll-leastconn",
+            LaneKind::PlimsollNothingRoundrobin => "plimsoll-nothing-roundrobin",
             LaneKind::PlimsollNothing => "plimsoll-nothing",
             LaneKind::LeastconnOracle2 => "leastconn-oracle-2",
             LaneKind::PlimsollLeastconn2 => "plimsoll-leastconn-2",
@@ -67,7 +70,8 @@ impl LaneKind {
         match self {
             LaneKind::RoundrobinOracle
             | LaneKind::RoundrobinEqual
-            | LaneKind::PlimsollRoundrobin => LaneKind::RoundrobinOracle,
+            | LaneKind::PlimsollRoundrobin
+            | LaneKind::PlimsollNothingRoundrobin => LaneKind::RoundrobinOracle,
             _ => LaneKind::LeastconnOracle,
         }
     }
@@ -88,15 +92,15 @@ impl LaneKind {
     /// What steers it, if anything.
     pub fn steering(self) -> Option<SteeredBy> {
         use LaneKind::{
-            PlimsollLeastconn, PlimsollLeastconn2, PlimsollNothing, PlimsollRoundrobin,
-            PlimsollSubsets2,
+            PlimsollLeastconn, PlimsollLeastconn2, PlimsollNothing, PlimsollNothingRoundrobin,
+            PlimsollRoundrobin, PlimsollSubsets2,
         };
         match self {
             PlimsollRoundrobin | PlimsollLeastconn | PlimsollLeastconn2 => {
                 Some(SteeredBy::Plimsoll)
             }
             PlimsollSubsets2 => Some(SteeredBy::PlimsollSubsets),
-            PlimsollNothing => Some(SteeredBy::PlimsollFromNothing),
+            PlimsollNothing | PlimsollNothingRoundrobin => Some(SteeredBy::PlimsollFromNothing),
             _ => None,
         }
     }
