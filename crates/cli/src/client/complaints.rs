@@ -6,6 +6,11 @@ use plimsoll_control::{BackendState, BackendView, Phase, ServiceView};
 /// Clients who wait this many times as long as an unloaded backend takes wait for others.
 const LONG: f64 = 10.0;
 
+/// A backend with at least this share of errors among its answers is reported.
+const ERRORS: f64 = 0.1;
+/// Where at least this part of all answers are errors, no request is served.
+const ALL: f64 = 0.95;
+
 /// Something that clients suffer from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Complaint {
@@ -49,6 +54,12 @@ pub fn of(view: &ServiceView) -> Vec<Complaint> {
             };
             found.push(complaint(message, advice));
         }
+    }
+    if let Some(message) = shared_errors(view) {
+        let is_outage = answers_in_error(view) >= ALL;
+        let advice =
+            "look for what these backends have in common: a release, a database, a network";
+        found.push(Complaint { is_outage, ..complaint(message, advice) });
     }
     if view.phase == Phase::ShortOfCapacity && view.plan.capacity_rps > 0.0 {
         let message = format!(
@@ -121,6 +132,27 @@ pub fn wait(view: &ServiceView) -> Option<(f64, f64)> {
     (sum > 0.0).then_some((view.latency_ms?, sum / parts))
 }
 
+/// The part of all recent answers that are errors.
+fn answers_in_error(view: &ServiceView) -> f64 {
+    let share = |b: &&BackendView| b.share > 0.0;
+    let all: f64 = view.backends.iter().filter(share).map(|b| b.share).sum();
+    let errors: f64 = view.backends.iter().filter(share).map(|b| b.share * b.error_share).sum();
+    if all > 0.0 { errors / all } else { 0.0 }
+}
+
+/// What the errors of most backends that serve are: none is taken out for what most do.
+fn shared_errors(view: &ServiceView) -> Option<String> {
+    let serving = view.backends.iter().filter(|b| serves(b)).count();
+    let failing = view.backends.iter().filter(|b| serves(b) && b.error_share >= ERRORS).count();
+    (2 * failing > serving).then(|| {
+        format!(
+            "{:.0} % of the answers to clients are errors, from {failing} of {serving} backends that serve: none is \
+             taken out for what most do",
+            100.0 * answers_in_error(view)
+        )
+    })
+}
+
 fn judge(b: &BackendView) -> Option<(String, &'static str)> {
     match b.state {
         BackendState::Failed => {
@@ -142,6 +174,10 @@ fn judge(b: &BackendView) -> Option<(String, &'static str)> {
                 format!("its weight in the balancer is 0 where it should be {}", b.weight);
             Some((message, "see in `plimsoll events` who sets it, or what refuses it"))
         }
+        _ if serves(b) && b.error_share >= ERRORS => Some((
+            format!("{:.0} % of its answers to clients are errors", 100.0 * b.error_share),
+            "see its own log; it is taken out where most others are well and have room",
+        )),
         _ => None,
     }
 }
@@ -237,5 +273,22 @@ mod tests {
         let mut view = calm();
         (view.phase, view.rate_rps) = (Phase::ShortOfCapacity, 640.0);
         assert!(said(&view)[0].1.contains("640 of 500 req/s"), "{:?}", said(&view));
+    }
+
+    #[test]
+    fn errors_of_one_backend_are_its_own_and_those_of_most_are_the_services() {
+        let mut view = calm();
+        view.backends[1].error_share = 0.5;
+        let one = ("shop/s2".to_owned(), "50 % of its answers to clients are errors".to_owned());
+        assert_eq!(said(&view), std::slice::from_ref(&one));
+        view.backends[0].error_share = 0.5;
+        let found = of(&view);
+        let shared = "50 % of the answers to clients are errors, from 2 of 2 backends that serve";
+        assert!(found[0].message.starts_with(shared) && !found[0].is_outage, "{found:?}");
+        assert_eq!((found.len(), &found[2].about), (3, &one.0));
+        view.backends.iter_mut().for_each(|b| b.error_share = 1.0);
+        assert!(of(&view)[0].is_outage);
+        view.backends.iter_mut().for_each(|b| b.error_share = 0.09);
+        assert_eq!(said(&view), []);
     }
 }

@@ -54,7 +54,11 @@ impl Common {
 
     /// The services asked for: all, or the one named.
     fn services(&self, client: &Client) -> Result<Vec<ServiceSummary>, Failure> {
-        let Services { services } = client.get("/v1/services")?;
+        let Services { services, waiting } = client.get("/v1/services")?;
+        if services.is_empty() {
+            let why = waiting.map_or(String::new(), |what| format!(": {what}"));
+            complain!("the daemon has no services{why}");
+        }
         self.only(services, |service| &service.service)
     }
 

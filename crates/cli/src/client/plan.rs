@@ -77,7 +77,7 @@ fn facts(service: &ServicePlan) -> Vec<(&'static str, String)> {
         format!("{} req/s, capacity not known yet", number(plan.rate_rps))
     };
     facts.push(("load", load));
-    facts.push(("learns from", sources(plan.probed).to_owned()));
+    facts.push(("learns from", sources(plan.probed, plan.told_by.as_deref()).to_owned()));
     if let Some(cost) = plan.several_cost {
         let subsets = plan
             .subsets_cost
@@ -92,10 +92,19 @@ fn facts(service: &ServicePlan) -> Vec<(&'static str, String)> {
 }
 
 /// Where response times come from, and what is worse without probes.
-fn sources(probed: bool) -> &'static str {
-    match probed {
-        true => "traffic and probes",
-        false => {
+fn sources(probed: bool, told_by: Option<&str>) -> &'static str {
+    match (told_by, probed) {
+        (Some("access_log"), true) => "the balancer's access log and probes",
+        (Some("access_log"), false) => {
+            "the balancer's access log (no probe): all is known a second later than from its counters"
+        }
+        (Some(_), true) => "Prometheus and probes",
+        (Some(_), false) => {
+            "Prometheus (no probe): a change shows after the range and the interval of its queries; wrong answers only \
+             where a query tells `errors`"
+        }
+        (None, true) => "traffic and probes",
+        (None, false) => {
             // The figures are those of docs/configuration.md, "Without a probe".
             "traffic alone (no probe): means to within 5 % after 20 s of traffic; a backend without traffic keeps the \
              response time that was learned last, and its next clients find out if it answers wrongly by now (weight 0 \

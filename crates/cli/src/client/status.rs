@@ -47,7 +47,6 @@ pub(super) fn execute(args: &Args, screen: &Screen, out: &mut dyn Write) -> Resu
         writeln!(out, "{}", line(&complaint, screen))?;
     }
     if views.is_empty() {
-        writeln!(out, "the daemon has no services")?;
         return Ok(());
     }
     write!(out, "{}", services(&views).render(screen))?;
@@ -99,7 +98,7 @@ fn services(views: &[ServiceView]) -> Table {
             view.epoch.to_string().into(),
             format!("{used}/{}", view.backends.len()).into(),
             number(view.rate_rps).into(),
-            number(view.plan.capacity_rps).into(),
+            maybe(Some(view.plan.capacity_rps).filter(|rps| *rps > 0.0)).into(),
             maybe(view.latency_ms).into(),
             maybe(view.plan.expected_ms).into(),
             maybe(view.drain_s).into(),

@@ -27,6 +27,7 @@ fn backend(name: &str, weight: u32, held: Option<u32>, state: BackendState) -> B
         expected_ms: (weight > 0).then_some(29.0),
         asked_rps: 0.0,
         asked_part: None,
+        error_share: 0.0,
         check_interval_s: None,
         reason: format!("packed at {weight}"),
     }
@@ -67,6 +68,7 @@ pub(crate) fn view(name: &str) -> ServiceView {
         ],
         plan: PlanView {
             probed: false,
+            told_by: None,
             epoch: 12,
             reason: "curves changed".to_owned(),
             objective: Objective::Traffic,
@@ -149,13 +151,13 @@ fn weights_as_json_have_exactly_the_documented_shape() {
     let answer = read(show_weights(daemon.common(Some("shop"), Format::Json)));
     let backends = json!([
         {"backend": "s1", "weight": 192, "share": 0.75, "programmed": 192, "state": "ready",
-         "latency_ms": 30.25, "expected_ms": 29.0, "asked_rps": 0.0, "asked_part": null,
+         "latency_ms": 30.25, "expected_ms": 29.0, "asked_rps": 0.0, "asked_part": null, "error_share": 0.0,
          "check_interval_s": null, "reason": "packed at 192"},
         {"backend": "s2", "weight": 64, "share": 0.25, "programmed": 60, "state": "exploring",
-         "latency_ms": 30.25, "expected_ms": 29.0, "asked_rps": 0.0, "asked_part": null,
+         "latency_ms": 30.25, "expected_ms": 29.0, "asked_rps": 0.0, "asked_part": null, "error_share": 0.0,
          "check_interval_s": null, "reason": "packed at 64"},
         {"backend": "s3", "weight": 0, "share": 0.0, "programmed": null, "state": "failed",
-         "latency_ms": null, "expected_ms": null, "asked_rps": 0.0, "asked_part": null,
+         "latency_ms": null, "expected_ms": null, "asked_rps": 0.0, "asked_part": null, "error_share": 0.0,
          "check_interval_s": null, "reason": "packed at 0"},
     ]);
     let shop = json!({"service": "shop", "method": "split", "phase": "steady", "epoch": 12,

@@ -8,7 +8,7 @@ use crate::client::complaints;
 /// Says what clients suffer from, or that they do not.
 pub fn examine(view: &ServiceView, findings: &mut Findings) {
     let found = complaints::of(view);
-    if found.is_empty() {
+    if found.is_empty() && view.trouble.is_none() {
         findings.add(Finding::ok(&view.service, calm(view)));
     }
     for complaint in found {
@@ -24,8 +24,13 @@ fn calm(view: &ServiceView) -> String {
         Some((waits_ms, rest_ms)) => format!(
             "{serving}; clients wait {waits_ms:.1} ms in the mean, an unloaded backend takes {rest_ms:.1} ms"
         ),
-        None => format!(
-            "{serving}; how long clients wait is not known, for there is next to no traffic"
-        ),
+        None => match view.latency_ms {
+            Some(waits_ms) => format!(
+                "{serving}; clients wait {waits_ms:.1} ms in the mean, what an unloaded backend takes is not known yet"
+            ),
+            None => format!(
+                "{serving}; how long clients wait is not known, for there is next to no traffic"
+            ),
+        },
     }
 }

@@ -81,13 +81,19 @@ fn reach<'a>(
         chosen.partition(|pool| pool.out_of_reach().is_none());
     for pool in others {
         let why = format!("out of reach: {}", pool.out_of_reach().unwrap_or_default());
+        if pool.waits_for_names() {
+            let why = format!("{why}; `plimsoll run` waits for them");
+            findings.add(Finding::warning(&pool.name, why, NOTHING));
+            continue;
+        }
         // Those that nobody named do not matter beside one that can be helped.
         findings.add(match helped.is_empty() && !only.is_empty() {
             true => Finding::error(&pool.name, why, NOTHING),
             false => Finding::note(&pool.name, why),
         });
     }
-    if helped.is_empty() && only.is_empty() {
+    let waits = |pool: &FoundPool| pool.waits_for_names();
+    if helped.is_empty() && only.is_empty() && !pools.iter().any(waits) {
         let what = format!("{place}: none of its pools can be helped");
         findings.add(Finding::error("balancer", what, NOTHING));
     }
@@ -154,19 +160,17 @@ mod tests {
         let free = [Err(LeftAlone::Unresolved), Err(LeftAlone::Unresolved)];
         let pools = [pool("slots", &free), pool("one", &[Ok(1)])];
         let is = |about: &str, severity| (about.to_owned(), severity);
-        assert_eq!(severities(&pools, &["slots"]), [is("slots", Severity::Error)]);
-        assert_eq!(
-            severities(&pools, &[]),
-            [
-                is("slots", Severity::Note),
-                is("one", Severity::Note),
-                is("balancer", Severity::Error)
-            ]
-        );
+        // Its names may be resolved yet, and then it can.
+        assert_eq!(severities(&pools, &["slots"]), [is("slots", Severity::Warning)]);
+        let both = [is("slots", Severity::Warning), is("one", Severity::Note)];
+        assert_eq!(severities(&pools, &[]), both);
+        assert_eq!(severities(&pools, &["one"]), [is("one", Severity::Error)]);
+        let none = [is("one", Severity::Note), is("balancer", Severity::Error)];
+        assert_eq!(severities(&pools[1..], &[]), none);
         assert_eq!(severities(&[], &[]), [is("balancer", Severity::Error)]);
         let [slots, one] = pools;
         let pools = [slots, one, pool("shop", &[Ok(1), Ok(2)])];
-        assert_eq!(severities(&pools, &["slots", "shop"]), [is("slots", Severity::Note)]);
+        assert_eq!(severities(&pools, &["slots", "shop"]), [is("slots", Severity::Warning)]);
         assert_eq!(severities(&pools, &["shop"]), []);
         assert_eq!(severities(&pools, &["shoq"]), [is("shoq", Severity::Error)]);
     }

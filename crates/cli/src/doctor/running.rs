@@ -43,7 +43,7 @@ impl Running {
 }
 
 fn ask(client: &Client) -> Result<BTreeMap<String, ServiceView>, Failure> {
-    let Services { services } = client.get("/v1/services")?;
+    let Services { services, .. } = client.get("/v1/services")?;
     let mut all = BTreeMap::new();
     for service in services {
         // One that is taken away meanwhile is left out.

@@ -82,8 +82,11 @@ pub async fn run(options: Options, base: Base) -> Result<(), StartError> {
     let origin = Instant::now();
     let (mut stop, mut reload) = signals()?;
     let mut follow = options.file.clone().map(Follow::new);
-    let (mut looker, config) = Looker::start(base).await.map_err(StartError::Balancer)?;
-    let (mut daemon, thread) = Daemon::start(options, config, origin).await?;
+    let hub = Hub::new(env!("CARGO_PKG_VERSION"));
+    hub.count_lost_log_lines(log::lost());
+    let looking = Looker::start(base, hub.clone()).await;
+    let (mut looker, config) = looking.map_err(StartError::Balancer)?;
+    let (mut daemon, thread) = Daemon::start(options, config, hub, origin).await?;
     let (stop_api, api_stopped) = watch::channel(());
     // A port that is taken is reported before any service starts; early requests wait until all are there.
     let listener = daemon.listen().await?;
@@ -161,6 +164,7 @@ impl Daemon {
     async fn start(
         options: Options,
         config: Config,
+        hub: Hub,
         origin: Instant,
     ) -> Result<(Self, KeeperThread), StartError> {
         let holder = Holder::this_process(&config.api.listen.to_string());
@@ -170,8 +174,6 @@ impl Daemon {
         let (keeper, thread) = Keeper::start(store.clone())?;
         let steering = Steering::new(origin);
         let shared = Shared { seed: options.seed, keeper, steering, backends: Arc::default() };
-        let hub = Hub::new(env!("CARGO_PKG_VERSION"));
-        hub.count_lost_log_lines(log::lost());
         let running = BTreeMap::new();
         Ok((Daemon { options, config, shared, store, hub, running }, thread))
     }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use plimsoll_api::Hub;
 use plimsoll_config::Address;
 use plimsoll_sink::{FoundPool, Sink, SinkError};
 use tokio::sync::{mpsc, watch};
@@ -110,8 +111,8 @@ impl Looker {
     ///
     /// # Errors
     /// In words, when a balancer that was named in the place of a file refuses, or has nothing that can be helped.
-    pub async fn start(base: Base) -> Result<(Self, Config), String> {
-        let mut explorer = Explorer::default();
+    pub async fn start(base: Base, hub: Hub) -> Result<(Self, Config), String> {
+        let mut explorer = Explorer::new(hub);
         let config = explorer.first(&base).await?;
         let wanted = Wanted { number: 0, base, why: String::new() };
         let (wanted, receiver) = watch::channel(wanted);
@@ -164,7 +165,7 @@ async fn look(
         let config = match explorer.expand(&base).await {
             Ok(config) => config,
             Err(error) => {
-                explorer.say("", &error.to_string(), true);
+                explorer.wait_for_balancer(&error);
                 sleep(LOOK_EVERY).await;
                 continue;
             }
@@ -182,8 +183,10 @@ async fn look(
 }
 
 /// What was found so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Explorer {
+    /// Is told what is waited for.
+    hub: Hub,
     /// By service.
     known: BTreeMap<String, Vec<Backend>>,
     /// Pools that have been helped: they stay until the balancer has them no more.
@@ -237,6 +240,18 @@ fn first_that_answers<'a>(
 }
 
 impl Explorer {
+    fn new(hub: Hub) -> Self {
+        let (known, helped) = (BTreeMap::new(), BTreeSet::new());
+        let (said, stood_in) = (BTreeMap::new(), BTreeMap::new());
+        Explorer { hub, known, helped, said, stood_in, shared: Vec::new(), servers: 0 }
+    }
+
+    fn wait_for_balancer(&mut self, error: &SinkError) {
+        let what = format!("waiting for the balancer: {error}");
+        self.say("", &what, true);
+        self.hub.wait_for(Some(what));
+    }
+
     /// The first look, as [`Looker::start`].
     async fn first(&mut self, base: &Base) -> Result<Config, String> {
         let Base::Balancer(all) = base else {
@@ -245,7 +260,7 @@ impl Explorer {
         let pools = match all.sink.look().await {
             Ok(pools) => pools,
             Err(error) if error.retryable() => {
-                self.say("", &format!("waiting for the balancer: {error}"), true);
+                self.wait_for_balancer(&error);
                 return Ok(all.config(Vec::new()));
             }
             Err(error) => return Err(error.to_string()),
@@ -339,10 +354,14 @@ impl Explorer {
             self.say(name, "the balancer has no such pool any longer", true);
         }
         let mut taken = BTreeSet::new();
-        let mut services = Vec::new();
+        let (mut services, mut waits) = (Vec::new(), Vec::new());
         for pool in pools.iter().filter(|pool| all.wants(pool)) {
             let why = pool.out_of_reach();
             match &why {
+                Some(why) if pool.waits_for_names() => {
+                    waits.push(pool.name.as_str());
+                    self.say(&pool.name, &format!("waits until it can be helped: {why}"), true);
+                }
                 Some(why) => self.say(&pool.name, &format!("cannot be helped: {why}"), true),
                 None => self.say(&pool.name, &format!("can be helped: {}", pool.summary()), false),
             }
@@ -356,6 +375,11 @@ impl Explorer {
                 services.push(service);
             }
         }
+        let why = match waits.is_empty() {
+            true => format!("{place}: none of its pools can be helped"),
+            false => format!("waiting for the names of servers of {}", names(waits.into_iter())),
+        };
+        self.hub.wait_for(Some(why).filter(|_| services.is_empty()));
         self.helped.retain(|name| pools.iter().any(|pool| pool.name == *name));
         self.say_shared(shared(&services));
         all.config(services)

@@ -488,6 +488,7 @@ impl Service {
                 |s: f64| self.stretched(Duration::from_secs_f64(s), suspect).as_secs_f64();
             backend.check_interval_s = backend.check_interval_s.map(stretched);
         }
+        view.plan.told_by = self.setup.source.as_ref().map(|(source, _)| source.kind().to_owned());
         if self.setup.spec.probe.is_some() {
             self.passive.see(&view);
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use plimsoll_testbed::{BackendSpec, Change, Mode, Service, Testbed, TestbedSpec};
 use serde_json::Value;
 
-use crate::rig::{Daemon, Rig, emulated, free_address, until, until_within};
+use crate::rig::{Daemon, Rig, emulated, free_address, out, plimsoll, until, until_within};
 
 fn backends(daemon: &Daemon) -> Vec<Value> {
     daemon.weights()["backends"].as_array().cloned().unwrap_or_default()
@@ -149,6 +149,22 @@ fn fast_errors(balance: &str) -> (f64, bool) {
 fn errors_that_come_fast_attract_no_traffic() {
     let (part, said) = fast_errors("leastconn\n  retry-on none");
     assert!(said && part < 0.05, "{part} of the requests");
+}
+
+#[test]
+fn errors_of_the_whole_pool_are_an_outage_though_none_is_taken_out() {
+    let rig = Rig::new("roundrobin\n  retry-on none", &[1.0; 2]).without_checks();
+    for name in ["s1", "s2"] {
+        let broken = Change { error_rate: Some(1.0), ..Change::default() };
+        rig.bed.set(name, broken).expect("the testbed runs");
+    }
+    let daemon = rig.daemon();
+    let _clients = rig.clients(100.0);
+    let status = || out(&plimsoll(&["status", "--api", daemon.api()]));
+    until("what clients get", || status().contains("OUTAGE shop: 100 % of the answers"));
+    assert!(daemon.has_event("warning", "most backends answer clients with errors"));
+    assert!(["s1", "s2"].iter().all(|name| rig.weight(name) > 0), "{}", status());
+    assert_eq!(daemon.backend("s1")["error_share"], 1.0);
 }
 
 #[test]

@@ -170,6 +170,10 @@ fn a_haproxy_that_is_not_up_yet_is_waited_for_and_one_whose_pools_went_is_watche
     let daemon = rig.daemon_without_a_file(&[]);
     assert!(daemon.log().contains("waiting for the balancer"), "{}", daemon.log());
     assert_eq!(services(&daemon), Vec::<String>::new());
+    for command in ["status", "plan"] {
+        let said = err(&plimsoll(&[command, "--api", daemon.api()]));
+        assert!(said.contains("has no services: waiting for the balancer: "), "{said}");
+    }
     rig.haproxy.start_again();
     until("its pool", || services(&daemon) == ["shop"]);
     rig.haproxy.rename("shop", "store");

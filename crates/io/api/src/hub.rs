@@ -22,6 +22,8 @@ struct Inner {
     started_unix_ms: i64,
     services: RwLock<Vec<Arc<Slot>>>,
     lost_log_lines: OnceLock<&'static AtomicU64>,
+    /// What the daemon waits for before it can have services.
+    waiting: Mutex<Option<String>>,
 }
 
 /// What is known of one service.
@@ -71,6 +73,7 @@ impl Hub {
             started_unix_ms: unix_ms(SystemTime::now()),
             services: RwLock::default(),
             lost_log_lines: OnceLock::new(),
+            waiting: Mutex::default(),
         }))
     }
 
@@ -82,6 +85,16 @@ impl Hub {
 
     pub(crate) fn lost_log_lines(&self) -> u64 {
         self.0.lost_log_lines.get().map_or(0, |lost| lost.load(Relaxed))
+    }
+
+    /// Says what the daemon waits for before it can have services; nothing any longer.
+    pub fn wait_for(&self, what: Option<String>) {
+        *lock(&self.0.waiting) = what;
+    }
+
+    /// What it waits for while it has no services.
+    pub(crate) fn waiting(&self) -> Option<String> {
+        lock(&self.0.waiting).clone().filter(|_| self.slots().is_empty())
     }
 
     /// Shows a service from now on, with this first view. One of the same name is replaced and its
@@ -116,7 +129,7 @@ impl Hub {
         let mut reasons: Vec<NotReady> =
             self.slots().iter().filter_map(|s| s.not_ready()).collect();
         if self.slots().is_empty() {
-            let reason = "no service is running yet".to_owned();
+            let reason = self.waiting().unwrap_or("no service is running yet".to_owned());
             reasons.push(NotReady { service: String::new(), reason });
         }
         Readiness { ready: reasons.is_empty(), reasons }

@@ -103,7 +103,8 @@ async fn metrics(State(hub): State<Hub>) -> Page {
 }
 
 async fn services(State(hub): State<Hub>) -> Json<Services> {
-    Json(Services { services: hub.slots().iter().map(|slot| slot.summary()).collect() })
+    let services = hub.slots().iter().map(|slot| slot.summary()).collect();
+    Json(Services { services, waiting: hub.waiting() })
 }
 
 async fn all_weights(State(hub): State<Hub>) -> Json<Weights> {

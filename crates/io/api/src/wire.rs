@@ -36,6 +36,9 @@ pub struct NotReady {
 pub struct Services {
     /// In the order of the configuration.
     pub services: Vec<ServiceSummary>,
+    /// While there is none: what the daemon waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<String>,
 }
 
 /// One service in a line.

@@ -15,6 +15,7 @@ pub(crate) struct Process {
     stalled_at: Nanos,
     warned_url: bool,
     warned_none_serves: bool,
+    warned_errors: bool,
 }
 
 impl Process {
@@ -26,6 +27,7 @@ impl Process {
             stalled_at: now,
             warned_url: false,
             warned_none_serves: false,
+            warned_errors: false,
         }
     }
 
@@ -64,6 +66,16 @@ impl Process {
     /// Whether to warn that no backend serves: once, until one returns.
     pub fn may_warn_that_none_serves(&mut self) -> bool {
         !std::mem::replace(&mut self.warned_none_serves, true)
+    }
+
+    /// Whether to warn that most backends answer with errors: once, until none does.
+    pub fn may_warn_of_errors(&mut self) -> bool {
+        !std::mem::replace(&mut self.warned_errors, true)
+    }
+
+    /// No backend answers with errors any longer.
+    pub fn note_no_errors(&mut self) {
+        self.warned_errors = false;
     }
 
     /// A backend has returned.

@@ -37,7 +37,7 @@ function facts(view) {
     fact("traffic", `${fixed(view.rate_rps)} req/s`),
     fact("response time", `${fixed(view.latency_ms)} ms`),
     fact("plan expects", `${fixed(view.plan.expected_ms)} ms`),
-    fact("capacity in use", `${fixed(view.plan.capacity_rps)} req/s`));
+    fact("capacity in use", view.plan.capacity_rps > 0 ? `${fixed(view.plan.capacity_rps)} req/s` : "not known yet"));
 }
 
 function notices(view) {

@@ -133,7 +133,7 @@ fn plan_gauges(page: &mut Page, services: &[Snapshot]) {
         services,
         "plimsoll_plan_capacity_rps",
         "Capacity of the backends in use, requests per second.",
-        |s| Some(s.view.plan.capacity_rps),
+        |s| Some(s.view.plan.capacity_rps).filter(|rps| *rps > 0.0),
     );
     per_service(
         page,
@@ -182,6 +182,13 @@ fn backend_gauges(page: &mut Page, services: &[Snapshot]) {
         "plimsoll_backend_expected_seconds",
         "Response time the curves expect of the plan.",
         |b| b.expected_ms.map(seconds),
+    );
+    per_backend(
+        page,
+        services,
+        "plimsoll_backend_error_ratio",
+        "Part of its recent answers that are errors.",
+        |b| Some(b.error_share),
     );
     page.family("plimsoll_backend_state", Kind::Gauge, "1 for the state the backend is in.");
     for Snapshot { view, .. } in services {

@@ -24,6 +24,7 @@ pub fn shop(name: &str) -> ServiceView {
         expected_ms: None,
         asked_rps: 0.0,
         asked_part: None,
+        error_share: 0.0,
         check_interval_s: None,
         reason: "packed".to_owned(),
     };
@@ -43,6 +44,7 @@ pub fn shop(name: &str) -> ServiceView {
         ],
         plan: PlanView {
             probed: false,
+            told_by: None,
             epoch: 12,
             reason: "curves changed".to_owned(),
             objective: Objective::Traffic,

@@ -27,6 +27,11 @@ async fn readiness_follows_the_balancer_and_trouble() {
     let empty = server.get("/readyz").await;
     assert_eq!(empty.status, 503);
     assert_eq!(empty.json()["reasons"][0]["reason"], "no service is running yet");
+    hub.wait_for(Some("waiting for the balancer".to_owned()));
+    let reason = server.get("/readyz").await.json()["reasons"][0]["reason"].clone();
+    assert_eq!(reason, "waiting for the balancer");
+    let services = server.get("/v1/services").await.json();
+    assert_eq!(services, json!({"services": [], "waiting": "waiting for the balancer"}));
 
     let publisher = hub.add(shop("shop"));
     let unread = server.get("/readyz").await;
@@ -90,10 +95,10 @@ async fn weights_have_exactly_the_documented_shape() {
     let (server, ..) = serving().await;
     let s1 = json!({"backend": "s1", "weight": 192, "share": 0.75, "programmed": 192,
         "state": "ready", "latency_ms": 30.0, "expected_ms": null, "asked_rps": 0.0,
-        "asked_part": null, "check_interval_s": null, "reason": "packed"});
+        "asked_part": null, "error_share": 0.0, "check_interval_s": null, "reason": "packed"});
     let s2 = json!({"backend": "s2", "weight": 64, "share": 0.25, "programmed": 64,
         "state": "exploring", "latency_ms": 30.0, "expected_ms": null, "asked_rps": 0.0,
-        "asked_part": null, "check_interval_s": null, "reason": "packed"});
+        "asked_part": null, "error_share": 0.0, "check_interval_s": null, "reason": "packed"});
     let shop = json!({"service": "shop", "method": "split", "phase": "steady", "epoch": 12,
         "backends": [s1, s2]});
     assert_eq!(server.get("/v1/services/shop/weights").await.json(), shop);

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -58,6 +59,9 @@ impl FromStr for SocketAddress {
         if text.contains('@') && !text.contains('/') {
             return Err(invalid("only unix@, ipv4@, ipv6@ and tcp@ sockets are supported"));
         }
+        if text.parse::<IpAddr>().is_ok() {
+            return Err(invalid("expected host:port: it has no port"));
+        }
         if !text.contains('/') && host_and_port(text) {
             return Ok(SocketAddress::Tcp(text.to_owned()));
         }
@@ -105,7 +109,9 @@ mod tests {
 
     #[test]
     fn refuses_what_it_cannot_open() {
-        for text in ["", "tcp://localhost", "tcp://:80", "ipv4@1.2.3.4:0", "abns@name", "fd@3"] {
+        for text in
+            ["", "tcp://localhost", "127.0.0.1", "::1", "ipv4@1.2.3.4:0", "abns@name", "fd@3"]
+        {
             let error = text.parse::<SocketAddress>().unwrap_err();
             assert!(error.to_string().contains("not a valid socket address"), "{error}");
         }

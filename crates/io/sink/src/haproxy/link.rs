@@ -128,8 +128,8 @@ impl Link {
             LinkError::Cut(source) => SinkError::Unreachable {
                 socket,
                 reason:
-                    "the connection was cut: is HAProxy restarting, or full (10 connections is \
-                         the default `stats maxconn`)?"
+                    "the connection was cut: is this HAProxy's `stats socket`, is it restarting, or full (10 \
+                         connections is the default `stats maxconn`)?"
                         .to_owned(),
                 source,
             },

@@ -102,7 +102,10 @@ impl Link {
             LinkError::Protocol(reason) => SinkError::Protocol { socket, reason },
             LinkError::Cut(why) => SinkError::Unreachable {
                 socket,
-                reason: format!("the connection was cut ({why}): is NGINX restarting?"),
+                reason: format!(
+                    "the connection was cut ({why}): is this the socket of `plimsoll nginx snippet`, and is NGINX \
+                     restarting?"
+                ),
                 source: None,
             },
             LinkError::Connect(source) => match not_a_socket(self.address.path(), &source) {

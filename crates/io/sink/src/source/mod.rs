@@ -34,6 +34,14 @@ impl Source {
     /// What may stand in `source`, for messages.
     pub const FORMS: &str = "{ access_log: { listen: …, format: … } } or { prometheus: { url: …, rate: …, latency: … } }";
 
+    /// Its key in the configuration.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Source::AccessLog(_) => "access_log",
+            Source::Prometheus(_) => "prometheus",
+        }
+    }
+
     /// Reads `source`: `{ access_log: { … } }` or `{ prometheus: { … } }`. No other of `taken` listens where it
     /// does.
     pub fn read(cursor: &Cursor<'_>, taken: &mut Once<String>) -> Option<Self> {

@@ -178,6 +178,7 @@ impl Controller {
             .filter(fails_fast)
             .max_by(|a, b| a.health.error_share().total_cmp(&b.health.error_share()))
         else {
+            self.process.note_no_errors();
             return;
         };
         let id = worst.id;
@@ -192,7 +193,12 @@ impl Controller {
         let spare = room > self.traffic.rate();
         let few = ejected as f64 <= (MOST_EJECTED * members as f64).max(1.0);
         // Where most backends give errors, the fault is not theirs.
-        if 2 * well < members || !few || !(spare || total_failure) {
+        let most = 2 * well < members;
+        if most && self.process.may_warn_of_errors() {
+            let line = "most backends answer clients with errors: none is ejected for it";
+            record(out, RecordKind::Warning, None, line.to_owned());
+        }
+        if most || !few || !(spare || total_failure) {
             return;
         }
         let turn = self.get(id).and_then(|b| b.health.eject(now));
@@ -351,6 +357,38 @@ mod tests {
             controller.return_if_none_serves(now, &mut Vec::new());
             assert_eq!(controller.backends[0].is_usable(), hoped);
         }
+    }
+
+    #[test]
+    fn errors_of_most_backends_eject_none_and_are_reported_once() {
+        let backends = (0..3).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
+        let spec = ServiceSpec::new("shop", backends.collect());
+        let now = Nanos::ZERO;
+        let mut controller = Controller::new(spec, None, now, 1);
+        let window = |controller: &mut Controller, failing: [bool; 3]| {
+            let mut out = Vec::new();
+            for (b, fails) in controller.backends.iter_mut().zip(failing) {
+                let (completed, errors) = if fails { (10.0, 10.0) } else { (20.0, 0.0) };
+                b.health.answers(completed, errors);
+            }
+            controller.eject_failing(now, &mut out);
+            let warned = out.iter().filter(
+                |action| matches!(action, Action::Record(r) if r.kind == RecordKind::Warning),
+            );
+            (warned.count(), controller.backends.iter().filter(|b| b.is_usable()).count())
+        };
+        assert_eq!(window(&mut controller, [false, true, true]), (1, 3));
+        assert_eq!(window(&mut controller, [true; 3]), (0, 3), "said before");
+        let share = controller.view(now).backends[1].error_share;
+        assert!((share - 0.5).abs() < 1e-9, "{share}");
+        while controller.backends.iter().any(|b| b.health.is_failing_fast()) {
+            window(&mut controller, [false; 3]);
+        }
+        window(&mut controller, [false; 3]);
+        for _ in 0..2 {
+            window(&mut controller, [true; 3]);
+        }
+        assert_eq!(controller.backends.iter().filter(|b| b.is_usable()).count(), 3);
     }
 
     #[test]

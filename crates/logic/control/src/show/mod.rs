@@ -122,7 +122,9 @@ impl Controller {
     }
 
     fn plan_view(&self) -> PlanView {
-        let d = self.commitment.decision();
+        // Where nothing is known of a backend that gets traffic, what the plan expects is a guess.
+        let is_guess = |b: &Backend| b.wanted.share > 0.0 && b.knowledge.service_us().is_none();
+        let d = self.commitment.decision().filter(|_| !self.backends.iter().any(is_guess));
         let expected = d.and_then(|d| d.expected_us);
         let bound = d.and_then(|d| d.bound_us);
         PlanView {
@@ -133,9 +135,10 @@ impl Controller {
             bound_ms: bound.map(|us| us / 1e3),
             gap: expected.zip(bound).map(|(e, b)| ((e - b) / e).max(0.0)),
             proven: d.is_some_and(|d| d.proven),
-            rate_rps: d.map_or(0.0, |d| d.rate_rps),
+            rate_rps: self.commitment.decision().map_or(0.0, |d| d.rate_rps),
             capacity_rps: d.map_or(0.0, |d| d.capacity_rps),
             probed: self.spec.probe.is_some(),
+            told_by: None,
             advice: self.advisor.advice().cloned(),
             several_cost: self.advisor.several_cost().map(|cost| cost.whole),
             subsets_cost: self.advisor.several_cost().map(|cost| cost.subsets),
@@ -153,9 +156,14 @@ fn backend_view(b: &Backend, now: Nanos, total_rps: f64, checks: u32) -> Backend
         programmed: b.programmed,
         state: b.state(now),
         latency_ms: b.recent.latency_us.filter(|us| *us > 0.0).map(|us| us / 1e3),
-        expected_ms: b.wanted.expected_us.map(|us| us / 1e3),
+        expected_ms: b
+            .wanted
+            .expected_us
+            .filter(|_| b.knowledge.service_us().is_some())
+            .map(|us| us / 1e3),
         asked_rps: b.asked_rps(checks),
         asked_part: b.asked_part(checks),
+        error_share: b.health.error_share(),
         check_interval_s: b.checked.map(|interval| interval.as_secs_f64()),
         reason: match corrected {
             Some(c) if c.held != c.planned => {
@@ -247,6 +255,25 @@ mod tests {
             (Phase::ShortOfCapacity, vec![Failed; 3]),
             "no backend serves"
         );
+    }
+
+    #[test]
+    fn nothing_is_expected_of_backends_that_nothing_is_known_of() {
+        let mut controller = controller();
+        let decision = crate::commit::plan::Decision {
+            expected_us: Some(1e6),
+            capacity_rps: 30.0,
+            proven: true,
+            rate_rps: 20.0,
+            ..Default::default()
+        };
+        controller.commitment.adopt(Nanos::ZERO, decision, None);
+        let plan = controller.view(Nanos::ZERO).plan;
+        assert_eq!((plan.expected_ms, plan.capacity_rps, plan.proven), (None, 0.0, false));
+        assert_eq!(plan.rate_rps, 20.0);
+        controller.backends.iter_mut().for_each(|b| b.knowledge = Knowledge::known(1e4));
+        let plan = controller.view(Nanos::ZERO).plan;
+        assert_eq!((plan.expected_ms, plan.capacity_rps, plan.proven), (Some(1e3), 30.0, true));
     }
 
     #[test]

@@ -56,6 +56,9 @@ pub struct BackendView {
     pub asked_rps: f64,
     /// The part of its capacity that these cost, where known; a probe counts by its own response time.
     pub asked_part: Option<f64>,
+    /// The part of its recent answers that are errors, 0…1; 0 while they are few.
+    #[serde(default)]
+    pub error_share: f64,
     /// Interval of its liveness checks, seconds; `None`: traffic makes them unnecessary, or checks are off.
     pub check_interval_s: Option<f64>,
     /// The reason for the weight.
@@ -123,7 +126,8 @@ pub struct PlanView {
     pub reason: String,
     /// The objective minimised.
     pub objective: Objective,
-    /// Expected mean response time, milliseconds.
+    /// Expected mean response time, milliseconds; `None`, as the bound, while nothing is known of a backend that gets
+    /// traffic.
     pub expected_ms: Option<f64>,
     /// Lower bound on the objective, milliseconds, where the solver proves one.
     pub bound_ms: Option<f64>,
@@ -133,11 +137,14 @@ pub struct PlanView {
     pub proven: bool,
     /// Traffic it was made for, requests per second.
     pub rate_rps: f64,
-    /// Capacity of the backends in use, requests per second.
+    /// Capacity of the backends in use, requests per second; 0 while nothing is known of one that gets traffic.
     pub capacity_rps: f64,
     /// Whether response times are measured by probes besides clients' own requests.
     #[serde(default)]
     pub probed: bool,
+    /// What tells of requests in the place of the balancer's own counters: `access_log` or `prometheus`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told_by: Option<String>,
     /// Advice to use the balancer's other kind of method, where that would be faster.
     pub advice: Option<Advice>,
     /// How much longer clients wait than behind one balancer, as a part of that, where several count their own requests
