@@ -234,7 +234,7 @@ shop: roundrobin (split), steady
   proof       not proven optimal (bound 44.5 ms, gap 0.40 %)
   load        400.0 of 500.0 req/s (80 %)
   learns from traffic alone (no probe): means to within 5 % after 20 s of traffic; a backend without traffic keeps the response time that was learned last, and its next clients find out if it answers wrongly by now (weight 0 some 100 ms later)
-  advice      leastconn would serve better: 34.6 ms instead of 44.7 ms (−23 %)
+  advice      leastconn would serve better: clients would wait about 23 % less in the mean
 ";
     assert_eq!(shown, expected, "\n{shown}");
     let args = plan::Args { common: daemon.common(None, Format::Json) };

@@ -177,10 +177,8 @@ fn method(
         Some(Some(advice)) => findings.add(Finding::warning(
             name,
             format!(
-                "`{}` would serve better: {:.1} ms instead of {:.1} ms in the mean (−{:.0} %)",
+                "`{}` would serve better: clients would wait about {:.0} % less in the mean",
                 advice.method,
-                advice.expected_ms,
-                advice.present_ms,
                 100.0 * advice.gain
             ),
             format!("write `balance {}` in haproxy.cfg and reload", advice.method),
