@@ -124,7 +124,7 @@ fn a_method_is_judged_and_the_better_one_named() {
     let advice =
         Advice { method: "leastconn".to_owned(), expected_ms: 34.6, present_ms: 44.7, gain: 0.226 };
     let found = of(MethodKind::Split, Some(view(Some(advice))));
-    assert!(found.0 == Severity::Warning && found.1.contains("−23 %"), "{found:?}");
+    assert!(found.0 == Severity::Warning && found.1.contains("about 23 % less"), "{found:?}");
 }
 
 #[test]
