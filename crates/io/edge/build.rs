@@ -4,5 +4,5 @@
 mod clang;
 
 fn main() {
-    clang::compile_all(&["bench", "forwarder", "node", "service"], &["../l4/bpf"]);
+    clang::compile_all(&["bench", "carry", "forwarder", "node", "service"], &["../l4/bpf"]);
 }

@@ -50,7 +50,7 @@ impl Bench {
     /// When no forwarder of this configuration has run, or the kernel refuses.
     pub fn on(config: &EdgeConfig) -> Result<Bench, EdgeError> {
         let maps = forwarder_dir(config).join("maps");
-        let loaded = load_object(OBJECT, &maps, config.flows.limit);
+        let loaded = load_object(OBJECT, &maps, config.flows.limit, &[]);
         let mut ebpf = loaded.map_err(EdgeError::kernel("the benchmark"))?;
         kernel::load_all(&mut ebpf, &["preamble", "measured", "by_lru"])?;
         Ok(Bench { ebpf })

@@ -11,11 +11,13 @@ use plimsoll_feedback::Ages;
 use plimsoll_l4::network::Link;
 use plimsoll_l4::{AttachMode, prepare, tick_ms_q20};
 
+use super::carry::{self, Carry};
 use super::reason::REASONS;
+use super::table::Table;
 use crate::config::{EdgeConfig, Match, Protocol, Unmatched};
 use crate::error::EdgeError;
 use crate::kernel::{self, Ran, array, per_cpu};
-use crate::wire::{FlowKey, WRAP_BYTES, Wrap, vni_word};
+use crate::wire::{WRAP_BYTES, Wrap, vni_word};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/forwarder.bpf.o"));
 
@@ -48,9 +50,6 @@ const RULE_BYTES: usize = 80;
 const TARGET_BYTES: usize = 128;
 const NAME_BYTES: usize = 128;
 const CONFIG_BYTES: usize = 32;
-/// `SIGN_TURNED` and those after it, for whoever is shown a flow.
-const SIGN_ANSWERED: u32 = 2;
-const SIGN_PEER: u32 = 4;
 
 /// What was counted for a place, over all CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,15 +80,6 @@ pub(super) struct Swept {
     pub(super) answered: u32,
 }
 
-/// A flow as the table has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Flow {
-    pub(super) target: u32,
-    pub(super) idle_ms: u64,
-    pub(super) answered: bool,
-    pub(super) rewritten: bool,
-}
-
 /// The loaded programs: shared with the thread that sweeps.
 #[derive(Clone)]
 pub(super) struct Programs(Arc<Mutex<Ebpf>>);
@@ -116,14 +106,13 @@ impl Programs {
         Ok(Swept { removed: word(2), entries4: word(3), entries6: word(4), answered: word(5) })
     }
 
-    fn now_ms(&self) -> Result<u64, EdgeError> {
+    pub(super) fn now_ms(&self) -> Result<u64, EdgeError> {
         let mut ebpf = self.lock();
         let ran = kernel::run(kernel::xdp(&mut ebpf, "read_clock")?, "read_clock", &[0; 64], None)?;
         Ok(u64::from_ne_bytes(ran.packet[..8].try_into().expect("eight bytes")))
     }
 
-    /// Puts the data path onto an interface.
-    pub(super) fn attach(
+    fn attach(
         &self,
         link: &Link,
         mode: AttachMode,
@@ -148,10 +137,14 @@ pub(super) struct Kernel {
     names: Array<MapData, [u8; NAME_BYTES]>,
     /// For whoever looks flows up: taken once.
     pub(super) table: Option<Table>,
+    /// Entries that the flow table takes, of each address family.
+    pub(super) limit: u32,
+    /// The table of another size that this one is to take the place of.
+    carry: Option<Carry>,
     own: HashMap<MapData, [u8; 20], u32>,
 }
 
-fn word(bytes: &[u8], at: usize) -> u32 {
+pub(super) fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
@@ -172,8 +165,9 @@ impl Kernel {
                 return Err(EdgeError::Pinned { path: pins.to_owned(), found, expected: LAYOUT });
             }
         }
+        let replaces = carry::set_aside(&maps, limit)?;
         let mut ebpf =
-            load_object(OBJECT, &maps, limit).map_err(EdgeError::kernel("the forwarder"))?;
+            load_object(OBJECT, &maps, limit, &[]).map_err(EdgeError::kernel("the forwarder"))?;
         kernel::load_all(&mut ebpf, &PROGRAMS)?;
         let mut meta: Array<_, u32> = array(&mut ebpf, "meta")?;
         meta.set(0, LAYOUT, 0).map_err(EdgeError::kernel("meta"))?;
@@ -200,11 +194,30 @@ impl Kernel {
             names: array(&mut ebpf, "names")?,
             own: taken!("own"),
             table: None,
+            limit: carry::entries(&maps)?[0],
+            carry: if replaces { Some(Carry::start(&maps)?) } else { None },
             programs: Programs(Arc::new(Mutex::new(ebpf))),
         };
         let programs = kernel.programs.clone();
         kernel.table = Some(Table { flows4, flows6, programs });
         Ok(kernel)
+    }
+
+    /// Puts the data path onto interfaces. Where its flow table takes the place of one of another size, flows that are
+    /// there are in it before their packets are, and new ones wait.
+    pub(super) fn attach(&mut self, links: &[(&Link, AttachMode)]) -> Result<(), EdgeError> {
+        let Some(mut carry) = self.carry.take() else { return self.attach_all(links) };
+        let before = self.config_bytes()?;
+        for service in 0..crate::config::MOST_SERVICES {
+            self.set_slots(service, &[])?;
+        }
+        let done = carry.run(false).and_then(|()| self.attach_all(links)).and_then(|()| carry.run(true));
+        self.set_config(before)?;
+        done.and_then(|()| carry.end(self.limit))
+    }
+
+    fn attach_all(&self, links: &[(&Link, AttachMode)]) -> Result<(), EdgeError> {
+        links.iter().try_for_each(|(link, mode)| self.programs.attach(link, *mode, &self.pins))
     }
 
     fn config_bytes(&self) -> Result<[u8; CONFIG_BYTES], EdgeError> {
@@ -404,14 +417,19 @@ impl Kernel {
     }
 }
 
-/// An object with the forwarder's maps, onto those that are pinned in a directory; flows are split by age as the
-/// policies have it.
-pub(crate) fn load_object(object: &[u8], maps: &Path, limit: u32) -> Result<Ebpf, EbpfError> {
+/// An object with the forwarder's maps, and `more`, onto those that are pinned in a directory; flows are split by age as
+/// the policies have it.
+pub(crate) fn load_object(
+    object: &[u8],
+    maps: &Path,
+    limit: u32,
+    more: &[&'static str],
+) -> Result<Ebpf, EbpfError> {
     let (tick, ages) = (tick_ms_q20(), Ages::default());
     let (aging, old) = (ages.aging.as_millis() as u32, ages.old.as_millis() as u32);
     let heavy = heavy(&ages);
     let mut loader = EbpfLoader::new();
-    for name in MAPS {
+    for name in MAPS.iter().chain(more) {
         loader.map_pin_path(name, maps.join(name));
     }
     loader
@@ -427,37 +445,6 @@ pub(crate) fn load_object(object: &[u8], maps: &Path, limit: u32) -> Result<Ebpf
 /// Packets after which a flow is old. Where they were more than an entry counts to, no flow would ever be.
 fn heavy(ages: &Ages) -> u16 {
     u16::try_from(ages.heavy).expect("an entry counts to 65,535 packets")
-}
-
-/// The flow table.
-pub(super) struct Table {
-    flows4: HashMap<MapData, [u8; 16], [u8; 32]>,
-    flows6: HashMap<MapData, [u8; 40], [u8; 56]>,
-    programs: Programs,
-}
-
-impl Table {
-    /// A flow, where it is known.
-    pub(super) fn flow(&self, key: &FlowKey) -> Result<Option<Flow>, EdgeError> {
-        let found = match (key.key4(), key.key6()) {
-            (Some(key), _) => self.flows4.get(&key, 0).map(|value| value[..16].to_vec()),
-            (_, Some(key)) => self.flows6.get(&key, 0).map(|value| value[..16].to_vec()),
-            (None, None) => return Ok(None),
-        };
-        let bytes = match found {
-            Ok(bytes) => bytes,
-            Err(aya::maps::MapError::KeyNotFound) => return Ok(None),
-            Err(error) => return Err(EdgeError::kernel("flows")(error)),
-        };
-        let signs = word(&bytes, 12);
-        let now_s = self.programs.now_ms()? / 1000;
-        Ok(Some(Flow {
-            target: word(&bytes, 0),
-            idle_ms: now_s.saturating_sub(u64::from(word(&bytes, 4))) * 1000,
-            answered: signs & SIGN_ANSWERED != 0,
-            rewritten: signs & SIGN_PEER != 0,
-        }))
-    }
 }
 
 fn rule_bytes(rule: &Match, service: usize, v4: bool) -> [u8; RULE_BYTES] {

@@ -1,5 +1,6 @@
 //! The forwarder: loads the program, asks nodes, and steers new flows where there is room.
 
+mod carry;
 mod kernel;
 mod nodes;
 mod places;
@@ -7,6 +8,7 @@ mod reason;
 mod socket;
 mod status;
 mod sweep;
+mod table;
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::unix::net::UnixListener;
@@ -21,7 +23,7 @@ use plimsoll_l4::network;
 use plimsoll_model::Nanos;
 use tracing::{info, warn};
 
-use crate::config::EdgeConfig;
+use crate::config::{EdgeConfig, Flows};
 use crate::control::{Key, draw};
 use crate::error::EdgeError;
 use crate::kernel::{Ran, links};
@@ -132,10 +134,8 @@ impl Forwarder {
             began: Instant::now(),
         };
         forwarder.look(address)?;
-        for interface in &config.interfaces {
-            let link = &links[&interface.name];
-            forwarder.kernel.programs.attach(link, interface.mode, &forwarder.kernel.pins)?;
-        }
+        let named = config.interfaces.iter().map(|one| (&links[&one.name], one.mode));
+        forwarder.kernel.attach(&named.collect::<Vec<_>>())?;
         Ok(forwarder)
     }
 
@@ -149,7 +149,8 @@ impl Forwarder {
             self.listener.try_clone().map_err(EdgeError::system("share the Unix socket"))?;
         let names: Vec<String> = self.config.nodes.iter().map(|node| node.name.clone()).collect();
         let lookup = socket::Lookup::of(&mut self);
-        let (programs, flows) = (self.kernel.programs.clone(), self.config.flows);
+        let programs = self.kernel.programs.clone();
+        let flows = Flows { limit: self.kernel.limit, ..self.config.flows };
         let path = programs.clone();
         let thread = |name: &str, body: Box<dyn FnOnce() + Send>| {
             std::thread::Builder::new()
@@ -343,7 +344,7 @@ impl Forwarder {
             reasons: self.kernel.reasons().unwrap_or_default(),
             refused_reports: self.nodes.refused().clone(),
         };
-        status.table.limit = self.config.flows.limit;
+        status.table.limit = self.kernel.limit;
         match self.places.status(&self.config, &self.kernel, &self.steering, &self.model, span) {
             Ok((places, ended)) => (status.places, status.table.ended) = (places, ended),
             Err(error) => warn!("cannot read counters: {error}"),

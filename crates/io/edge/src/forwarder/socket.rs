@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::kernel::Table;
 use super::status::Where;
+use super::table::{Flow, Table};
 use super::{Forwarder, Shared, lock};
 use crate::error::EdgeError;
 use crate::wire::FlowKey;
@@ -66,7 +66,7 @@ impl Lookup {
             Some((_, node, cpu, service)) => (node.clone(), *cpu, service.clone()),
             None => ("(not configured any more)".to_owned(), 0, String::new()),
         };
-        let super::kernel::Flow { idle_ms, answered, rewritten, .. } = flow;
+        let Flow { idle_ms, answered, rewritten, .. } = flow;
         Ok(Some(Where { node, cpu, service, idle_ms, answered, rewritten }))
     }
 }

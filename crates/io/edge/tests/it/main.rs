@@ -6,6 +6,7 @@ mod change;
 mod config;
 mod flood;
 mod lies;
+mod limit;
 mod live;
 mod nat;
 mod packet;
