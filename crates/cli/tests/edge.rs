@@ -156,6 +156,9 @@ fn a_forwarder_and_a_node_as_processes() {
         )
         .expect("runs");
     assert!(text(&doctor.stdout).contains("edge nodes"), "{doctor:?}");
+    let refused = plimsoll(&["edge", "detach", "--config", config]);
+    assert!(text(&refused.stderr).contains("stop it first"), "{refused:?}");
     forwarder.end();
+    assert!(plimsoll(&["edge", "detach", "--config", config]).status.success());
     node.end();
 }

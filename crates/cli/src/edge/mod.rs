@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use plimsoll_edge::Key;
+use plimsoll_edge::config::{PIN_DIR, SOCKET};
 use plimsoll_terminal::complain;
 use serde_json::{Value, json};
 
@@ -27,6 +28,7 @@ pub enum EdgeCommand {
     Status(status::StatusArgs),
     Where(WhereArgs),
     Drain(DrainArgs),
+    Detach(DetachArgs),
     Key(KeyArgs),
 }
 
@@ -53,6 +55,14 @@ pub struct DrainArgs {
     undo: bool,
 }
 
+/// Take the program of a forwarder that has ended off all interfaces, and forget its flows
+#[derive(Args, Debug)]
+pub struct DetachArgs {
+    /// The forwarder's configuration, for its edge.pin_dir and edge.socket
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
 /// Make the key by which forwarder and nodes know each other, unless there is one
 #[derive(Args, Debug)]
 pub struct KeyArgs {
@@ -69,6 +79,7 @@ pub fn main(command: &EdgeCommand) -> ExitCode {
         EdgeCommand::Status(args) => status::run(args),
         EdgeCommand::Where(args) => place(args),
         EdgeCommand::Drain(args) => drain(args),
+        EdgeCommand::Detach(args) => detach(args),
         EdgeCommand::Key(args) => key(args),
     }
 }
@@ -83,7 +94,7 @@ struct Asked {
     #[arg(long, value_name = "FILE", conflicts_with = "socket")]
     config: Option<PathBuf>,
     /// The forwarder's socket
-    #[arg(long, value_name = "PATH", default_value = plimsoll_edge::config::SOCKET)]
+    #[arg(long, value_name = "PATH", default_value = SOCKET)]
     socket: PathBuf,
 }
 
@@ -113,6 +124,18 @@ fn drain(args: &DrainArgs) -> ExitCode {
     match args.asked.ask(&json!({ "drain": { "node": args.node, "undo": args.undo } })) {
         Ok(_) => ExitCode::SUCCESS,
         Err(code) => code,
+    }
+}
+
+fn detach(args: &DetachArgs) -> ExitCode {
+    let (pin_dir, socket) = match args.config.as_deref().map(config::load) {
+        None => (PIN_DIR.into(), SOCKET.into()),
+        Some(Ok(config)) => (config.pin_dir, config.socket),
+        Some(Err(errors)) => return refused(&errors),
+    };
+    match plimsoll_edge::detach(&pin_dir, &socket) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => plimsoll_terminal::fail(&error.to_string()),
     }
 }
 

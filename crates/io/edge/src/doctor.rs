@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::config::{EdgeConfig, Node, Unmatched};
 use crate::control::Key;
-use crate::forwarder::{Status, ask, own_address};
+use crate::forwarder::{Status, ask, attached, own_address};
 use crate::kernel::links;
 
 /// What a packet grows by on its way to a node and back: VXLAN, and the key of a flow that was rewritten.
@@ -209,7 +209,25 @@ fn examine_forwarder(config: &EdgeConfig, own: &[IpAddr], found: &mut Vec<Findin
         && let Ok(status) = serde_json::from_value::<Status>(value)
     {
         examine_running(config, &status, found);
+    } else {
+        examine_left(&attached(config), found);
     }
+}
+
+/// What a forwarder that has ended left at work.
+fn examine_left(attached: &[String], found: &mut Vec<Finding>) {
+    if attached.is_empty() {
+        return;
+    }
+    found.push(finding(
+        Level::Warning,
+        "forwarder",
+        format!(
+            "no forwarder runs, and its program is on {}: new flows go by the last weights, and packets for a node that fails are lost",
+            attached.join(", ")
+        ),
+        "start `plimsoll edge run`; or `plimsoll edge detach`: packets are routed as without Plimsoll, flows are forgotten",
+    ));
 }
 
 /// What only shows with traffic: whether the way back leads by here.

@@ -30,8 +30,8 @@ pub enum EdgeError {
     },
     /// What is pinned was made by something else.
     #[error(
-        "{path} holds maps of layout {found}, expected {expected}: stop the other version and remove the directory; \
-         flows are lost then"
+        "{path} holds maps of layout {found}, expected {expected}: stop the other version; `plimsoll edge detach` \
+         removes them, and with them flows are lost"
     )]
     Pinned {
         /// Where.

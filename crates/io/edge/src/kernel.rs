@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use aya::maps::{Array, MapData, PerCpuArray};
 use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::xdp::{XdpLink, XdpMode};
 use aya::programs::{TestRun, TestRunOptions, Xdp};
 use aya::{Ebpf, Pod};
-use plimsoll_l4::AttachMode;
 use plimsoll_l4::network::{self, Link};
+use plimsoll_l4::{AttachMode, link_pin};
 
 use crate::error::EdgeError;
 
@@ -123,11 +123,6 @@ pub(crate) fn attach(
     })?;
     link.pin(&path).map_err(|error| failed(error.to_string()))?;
     Ok(())
-}
-
-pub(crate) fn link_pin(pins: &Path, interface: &str) -> PathBuf {
-    // bpffs takes no dot in a name, interfaces no colon.
-    pins.join("links").join(interface.replace('.', ":"))
 }
 
 fn why_not_attached(error: &aya::programs::ProgramError, mode: AttachMode) -> String {

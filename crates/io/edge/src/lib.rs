@@ -28,7 +28,8 @@ mod wire;
 pub use control::Key;
 pub use error::EdgeError;
 pub use forwarder::{
-    Forwarder, Handle, NodeStatus, PlaceStatus, Status, TableStatus, Where, ask, forwarder_dir,
+    Forwarder, Handle, NodeStatus, PlaceStatus, Status, TableStatus, Where, ask, detach,
+    forwarder_dir,
 };
 pub use kernel::Ran;
 pub use node::{Node, node_dir};

@@ -57,7 +57,9 @@ pub use error::L4Error;
 pub use keys::Keys;
 pub use layout::{Mac, MemberState};
 pub use notes::SetBy;
-pub use program::{detach, prepare, tick_ms_q20};
+pub use program::{
+    detach, detach_interface, is_link_on, link_pin, pinned_links, prepare, tick_ms_q20,
+};
 pub use reason::REASONS;
 pub use replies::{Prefix, Watch, Why};
 pub use status::{

@@ -33,8 +33,8 @@ use crate::rights;
 use crate::tables::{mac_bits, vip_bits};
 
 use pins::clear_maps;
-pub use pins::detach;
-pub(crate) use pins::{detach_interface, is_link_on, link_pin, pinned, pinned_links, unpinned};
+pub use pins::{detach, detach_interface, is_link_on, link_pin, pinned_links};
+pub(crate) use pins::{pinned, unpinned};
 use refused::{explained, is_held, why_not_attached};
 pub(crate) use refused::{refused, undisturbed, was_disturbed};
 

@@ -9,12 +9,13 @@ use aya::maps::{Array, DevMap, HashMap, MapData, PerCpuArray};
 use aya::{Ebpf, EbpfError, EbpfLoader};
 use plimsoll_feedback::Ages;
 use plimsoll_l4::network::Link;
-use plimsoll_l4::{AttachMode, prepare, tick_ms_q20};
+use plimsoll_l4::{AttachMode, detach_interface, pinned_links, prepare, tick_ms_q20};
+use tracing::info;
 
 use super::carry::{self, Carry};
 use super::reason::REASONS;
 use super::table::Table;
-use crate::config::{EdgeConfig, Match, Protocol, Unmatched};
+use crate::config::{EdgeConfig, Interface, Match, Protocol, Unmatched};
 use crate::error::EdgeError;
 use crate::kernel::{self, Ran, array, per_cpu};
 use crate::wire::{WRAP_BYTES, Wrap, vni_word};
@@ -43,6 +44,7 @@ const MAPS: [&str; 17] = [
     "parse_room",
 ];
 const PROGRAMS: [&str; 3] = ["forwarder", "sweep", "read_clock"];
+const MAX_PORTS: u32 = 64;
 const MAX_RULES: u32 = 256;
 const MAX_SLOTS: usize = 512;
 const SLOTS_BYTES: usize = 4 + 2 * MAX_SLOTS;
@@ -112,12 +114,7 @@ impl Programs {
         Ok(u64::from_ne_bytes(ran.packet[..8].try_into().expect("eight bytes")))
     }
 
-    fn attach(
-        &self,
-        link: &Link,
-        mode: AttachMode,
-        pins: &Path,
-    ) -> Result<(), EdgeError> {
+    fn attach(&self, link: &Link, mode: AttachMode, pins: &Path) -> Result<(), EdgeError> {
         kernel::attach(kernel::xdp(&mut self.lock(), "forwarder")?, link, mode, pins)
     }
 }
@@ -211,9 +208,22 @@ impl Kernel {
         for service in 0..crate::config::MOST_SERVICES {
             self.set_slots(service, &[])?;
         }
-        let done = carry.run(false).and_then(|()| self.attach_all(links)).and_then(|()| carry.run(true));
+        let done =
+            carry.run(false).and_then(|()| self.attach_all(links)).and_then(|()| carry.run(true));
         self.set_config(before)?;
         done.and_then(|()| carry.end(self.limit))
+    }
+
+    /// Takes the data path off interfaces that are not configured any more.
+    pub(super) fn leave_others(&mut self, configured: &[Interface]) -> Result<(), EdgeError> {
+        for name in pinned_links(&self.pins) {
+            if !configured.iter().any(|one| one.name == name) {
+                detach_interface(&self.pins, &name);
+                info!(interface = name, "not configured any more: the program is taken off");
+            }
+        }
+        // Ports beyond those that are configured lead nowhere.
+        (configured.len() as u32..MAX_PORTS).try_for_each(|port| self.set_port(port, 0))
     }
 
     fn attach_all(&self, links: &[(&Link, AttachMode)]) -> Result<(), EdgeError> {

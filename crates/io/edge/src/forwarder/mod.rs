@@ -11,8 +11,8 @@ mod sweep;
 mod table;
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
-use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -44,9 +44,33 @@ const LOOKED: Duration = Duration::from_secs(1);
 /// How often what is reported is brought up to date.
 const SHOWN: Duration = Duration::from_millis(500);
 
+const FORWARDER: &str = "forwarder";
+
 /// Where a forwarder's programs and maps are pinned.
 pub fn forwarder_dir(config: &EdgeConfig) -> PathBuf {
-    config.pin_dir.join("forwarder")
+    config.pin_dir.join(FORWARDER)
+}
+
+/// Interfaces that have a forwarder's program, whether it runs or not.
+pub(crate) fn attached(config: &EdgeConfig) -> Vec<String> {
+    let pins = forwarder_dir(config);
+    let mut names = plimsoll_l4::pinned_links(&pins);
+    names.retain(|name| plimsoll_l4::is_link_on(&pins, name));
+    names.sort();
+    names
+}
+
+/// Takes the program of a forwarder that has ended off all interfaces, and forgets its flows: packets are routed as
+/// without Plimsoll.
+///
+/// # Errors
+/// When a forwarder answers at the socket, or something cannot be removed.
+pub fn detach(pin_dir: &Path, socket: &Path) -> Result<(), EdgeError> {
+    if UnixStream::connect(socket).is_ok() {
+        let running = format!("a forwarder answers at {}: stop it first", socket.display());
+        return Err(EdgeError::Asked(running));
+    }
+    Ok(plimsoll_l4::detach(&pin_dir.join(FORWARDER))?)
 }
 
 /// What the threads of a forwarder and its clients share.
@@ -136,6 +160,7 @@ impl Forwarder {
         forwarder.look(address)?;
         let named = config.interfaces.iter().map(|one| (&links[&one.name], one.mode));
         forwarder.kernel.attach(&named.collect::<Vec<_>>())?;
+        forwarder.kernel.leave_others(&config.interfaces)?;
         Ok(forwarder)
     }
 

@@ -4,6 +4,7 @@ mod ages;
 mod bad;
 mod change;
 mod config;
+mod detach;
 mod flood;
 mod lies;
 mod limit;

@@ -29,18 +29,18 @@ pub(super) fn clear_maps(dir: &Path) -> Result<(), L4Error> {
 }
 
 /// Takes the program off an interface, or off one that is gone.
-pub(crate) fn detach_interface(dir: &Path, name: &str) {
+pub fn detach_interface(dir: &Path, name: &str) {
     let _ = fs::remove_file(link_pin(dir, name));
 }
 
 /// The interfaces whose links are pinned; a link outlives its interface.
-pub(crate) fn pinned_links(dir: &Path) -> Vec<String> {
+pub fn pinned_links(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir.join("links")).into_iter().flatten().flatten();
     entries.map(|entry| unpinned(&entry.file_name().to_string_lossy())).collect()
 }
 
 /// Where the link of an interface is pinned.
-pub(crate) fn link_pin(dir: &Path, interface: &str) -> PathBuf {
+pub fn link_pin(dir: &Path, interface: &str) -> PathBuf {
     dir.join("links").join(pinned(interface))
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn unpinned(name: &str) -> String {
 
 /// Whether the pinned link of an interface is on any: not when that is gone, or the link was detached. In
 /// whatever network namespace it is, for the kernel says so of the link itself (`fdinfo`).
-pub(crate) fn is_link_on(dir: &Path, name: &str) -> bool {
+pub fn is_link_on(dir: &Path, name: &str) -> bool {
     let Ok(pinned) = PinnedLink::from_pin(link_pin(dir, name)) else { return false };
     let link = FdLink::from(pinned);
     let Ok(id) = link.info().map(|info| info.id().to_string()) else { return false };
