@@ -159,6 +159,9 @@ INLINE void note(struct flow *flow, const struct parsed *p, __u32 seen, int back
 			signs |= back ? SIGN_FIN_BACK : SIGN_FIN;
 	} else if (UNLIKELY((p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN)) {
 		signs &= ~(SIGN_FIN | SIGN_FIN_BACK | SIGN_RESET);
+	} else if (UNLIKELY(signs & SIGN_RESET)) {
+		/* The reset was forged, and its ends go on; of one that was not, what comes late is answered by another. */
+		signs &= ~SIGN_RESET;
 	}
 	if (signs != flow->signs)
 		flow->signs = signs;

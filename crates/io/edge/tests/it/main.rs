@@ -12,3 +12,4 @@ mod live;
 mod nat;
 mod packet;
 mod rig;
+mod signs;
