@@ -40,6 +40,7 @@ enum node_reason {
 	NODE_ROUTE_ASKED,
 	NODE_FORWARDER_ROUTE, /* the way to the destination leads by the forwarder: wrapped again */
 	NODE_TTL,
+	NODE_NOT_AUTHENTIC, /* questions, which the daemon counts */
 	NODE_REASONS
 };
 

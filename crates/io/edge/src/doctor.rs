@@ -12,6 +12,7 @@ use crate::config::{EdgeConfig, Node, Unmatched};
 use crate::control::Key;
 use crate::forwarder::{Status, ask, attached, own_address};
 use crate::kernel::links;
+use crate::node::not_authentic;
 
 /// What a packet grows by on its way to a node and back: VXLAN, and the key of a flow that was rewritten.
 pub const GROWS: [u32; 2] = [70, 94];
@@ -101,6 +102,7 @@ fn is_there(program: &str) -> bool {
 fn examine_node(config: &EdgeConfig, node: &Node, found: &mut Vec<Finding>) {
     found.push(finding(Level::Note, "role", format!("this machine is the node {}", node.name), ""));
     found.push(forwards("routing"));
+    found.extend(questions(config, node));
     let missing: Vec<u32> = node
         .cpus
         .iter()
@@ -154,6 +156,21 @@ fn examine_node(config: &EdgeConfig, node: &Node, found: &mut Vec<Finding>) {
             ));
         }
     }
+}
+
+/// Whether the node that runs here has the forwarder's key.
+fn questions(config: &EdgeConfig, node: &Node) -> Option<Finding> {
+    let refused = not_authentic(config, &node.name)?;
+    Some(if refused == 0 {
+        finding(Level::Ok, "key", "every question was sealed with this key", "")
+    } else {
+        finding(
+            Level::Warning,
+            "key",
+            format!("{refused} questions were not sealed with this key, and not answered"),
+            "copy the forwarder's key file here, and restart the node; its log says who asked",
+        )
+    })
 }
 
 fn examine_forwarder(config: &EdgeConfig, own: &[IpAddr], found: &mut Vec<Finding>) {
@@ -238,7 +255,7 @@ fn examine_running(config: &EdgeConfig, status: &Status, found: &mut Vec<Finding
             Level::Error,
             &node.name,
             format!("down: {why}"),
-            "start `plimsoll edge node run` there",
+            "start `plimsoll edge node run` there; where it runs, `plimsoll doctor` there says whether it has another key",
         ));
     }
     for service in config.services.iter().filter(|service| service.nftables().is_some()) {

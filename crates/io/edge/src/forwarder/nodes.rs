@@ -360,7 +360,10 @@ impl Nodes {
             problem: state.problem.clone().or_else(|| {
                 let disagrees =
                     "its configuration of vni, services or itself differs from the forwarder's, or its place in the list of nodes";
-                let silent = format!("no answer from {}", state.address);
+                let silent = format!(
+                    "no answer from {}: it does not run, is not reached, or has another key",
+                    state.address
+                );
                 if state.disagrees {
                     Some(disagrees.to_owned())
                 } else {

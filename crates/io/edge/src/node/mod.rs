@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use aya::maps::{Array, DevMap, MapData, PerCpuArray, ProgramArray};
+use aya::maps::{Array, DevMap, Map, MapData, PerCpuArray, PerCpuValues, ProgramArray};
 use aya::programs::xdp::XdpMode;
 use aya::{Ebpf, EbpfLoader};
 use plimsoll_l4::network::{self, Link};
@@ -29,7 +29,7 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/no
 /// Maps that a node's programs and its services' share.
 const SHARED: [&str; 4] = ["node", "node_reasons", "service_counts", "uplinks"];
 /// `enum node_reason` of bpf/node.h.
-const REASONS: [&str; 8] = [
+const REASONS: [&str; 9] = [
     "malformed",
     "foreign_vni",
     "stranger",
@@ -38,7 +38,12 @@ const REASONS: [&str; 8] = [
     "route_asked",
     "forwarder_route",
     "ttl",
+    "not_authentic",
 ];
+/// The place in [`REASONS`] of questions that are not sealed with the node's key.
+const NOT_AUTHENTIC: u32 = 8;
+/// How often the log has a word on them.
+const COMPLAINS: Duration = Duration::from_secs(10);
 /// `struct node_config`.
 const CONFIG_BYTES: usize = 40;
 const BLINK: Duration = Duration::from_millis(100);
@@ -48,6 +53,14 @@ const LOOKED: Duration = Duration::from_secs(1);
 /// Where a node's maps are pinned while it runs.
 pub fn node_dir(config: &EdgeConfig, name: &str) -> PathBuf {
     config.pin_dir.join(format!("node-{name}"))
+}
+
+/// Questions that a node which runs on this machine has refused, for they are not sealed with its key.
+pub(crate) fn not_authentic(config: &EdgeConfig, name: &str) -> Option<u64> {
+    let path = node_dir(config, name).join("maps/node_reasons");
+    let map = Map::from_map_data(MapData::from_pin(path).ok()?).ok()?;
+    let reasons: PerCpuArray<_, u64> = map.try_into().ok()?;
+    Some(reasons.get(&NOT_AUTHENTIC, 0).ok()?.iter().sum())
 }
 
 /// A node that runs: until it is dropped.
@@ -69,6 +82,7 @@ pub struct Node {
     socket: UdpSocket,
     began: Instant,
     followed: Followed,
+    complained: Option<Instant>,
     dir: PathBuf,
 }
 
@@ -188,6 +202,7 @@ impl Node {
             socket,
             began: Instant::now(),
             followed: Followed::default(),
+            complained: None,
             dir,
         };
         node.calibrate()?;
@@ -235,11 +250,27 @@ impl Node {
                 }
             }
             let Ok((bytes, from)) = self.socket.recv_from(&mut buffer) else { continue };
-            // A sender without the key is not answered.
-            let Some(ask) = self.key.open::<Ask>(&buffer[..bytes]) else { continue };
+            let Some(ask) = self.key.open::<Ask>(&buffer[..bytes]) else {
+                self.refuse(from);
+                continue;
+            };
             if let Err(error) = self.answer(&ask, from) {
                 warn!("cannot answer {from}: {error}");
             }
+        }
+    }
+
+    /// A sender without the key is not answered, but counted.
+    fn refuse(&mut self, from: SocketAddr) {
+        let counted = self.reasons.get(&NOT_AUTHENTIC, 0).and_then(|values| {
+            let mut values = values.to_vec();
+            values[0] += 1;
+            self.reasons.set(NOT_AUTHENTIC, PerCpuValues::try_from(values)?, 0)
+        });
+        if self.complained.is_none_or(|last| last.elapsed() >= COMPLAINS) {
+            self.complained = Some(Instant::now());
+            let error = counted.err().map(tracing::field::display);
+            warn!(%from, error, "a question that is not sealed with this node's key: not answered");
         }
     }
 

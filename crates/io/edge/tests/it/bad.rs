@@ -8,7 +8,7 @@ use plimsoll_edge::{Node, Ran};
 use crate::packet::{DROP, PASS, REDIRECT, VXLAN, ip4, ip6, sum, udp, vxlan};
 use crate::rig::{CLIENT, Rig, SERVER, privileged, until};
 
-const SECTION: &str = "
+pub const SECTION: &str = "
   unmatched: UNMATCHED
   flows: { limit: 1000, idle: 60s }
   services: [ { name: inspect, match: [ { destination: \"10.2.0.0/24\" }, { destination: \"fd02::/64\" } ], chain: [ { xdp: counter } ] } ]

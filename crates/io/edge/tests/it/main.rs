@@ -11,5 +11,6 @@ mod limit;
 mod live;
 mod nat;
 mod packet;
+mod refused;
 mod rig;
 mod signs;
