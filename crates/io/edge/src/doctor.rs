@@ -249,14 +249,16 @@ fn examine_left(attached: &[String], found: &mut Vec<Finding>) {
 
 /// What only shows with traffic: whether the way back leads by here.
 fn examine_running(config: &EdgeConfig, status: &Status, found: &mut Vec<Finding>) {
-    for node in status.nodes.iter().filter(|node| node.state == "down") {
+    for node in &status.nodes {
+        let advice = match node.state.as_str() {
+            "down" => {
+                "start `plimsoll edge node run` there; where it runs, `plimsoll doctor` there says whether it has another key"
+            }
+            "differs" => "it runs: copy this configuration there, drain it, and restart it",
+            _ => continue,
+        };
         let why = node.problem.clone().unwrap_or_default();
-        found.push(finding(
-            Level::Error,
-            &node.name,
-            format!("down: {why}"),
-            "start `plimsoll edge node run` there; where it runs, `plimsoll doctor` there says whether it has another key",
-        ));
+        found.push(finding(Level::Error, &node.name, format!("{}: {why}", node.state), advice));
     }
     for service in config.services.iter().filter(|service| service.nftables().is_some()) {
         let of = || status.places.iter().filter(|place| place.service == service.name);

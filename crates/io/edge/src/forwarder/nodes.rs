@@ -151,10 +151,11 @@ impl Nodes {
             // One that is not there does not answer: that is noticed.
             let _ = self.socket.send_to(&self.key.seal(&ask), state.address);
             let silent = state.heard.is_none_or(|heard| now.duration_since(heard) >= SILENT);
-            if state.alive && silent && state.unanswered > UNANSWERED {
-                state.alive = false;
-                state.changed = true;
+            if silent && state.unanswered > UNANSWERED {
+                state.disagrees = false;
                 state.last = None;
+                state.changed |= state.alive;
+                state.alive = false;
             }
         }
     }
@@ -346,35 +347,37 @@ impl Nodes {
 
     pub(super) fn status(&self, config: &EdgeConfig, active: &[bool]) -> Vec<NodeStatus> {
         let nodes = config.nodes.iter().zip(&self.states).zip(active);
-        let show = |((node, state), active): ((&crate::config::Node, &State), &bool)| {
-            NodeStatus {
+        let show = |((node, state), active): ((&crate::config::Node, &State), &bool)| NodeStatus {
             name: node.name.clone(),
             address: node.address.to_string(),
-            state: match (state.alive, state.drained, active) {
-                (false, ..) => "down",
-                (true, true, _) => "draining",
-                (true, false, false) => "standby",
-                (true, false, true) => "serving",
+            state: match (state.disagrees, state.alive, state.drained, active) {
+                (true, ..) => "differs",
+                (_, false, ..) => "down",
+                (_, true, true, _) => "draining",
+                (_, true, false, false) => "standby",
+                (_, true, false, true) => "serving",
             }
             .to_owned(),
-            problem: state.problem.clone().or_else(|| {
-                let disagrees =
-                    "its configuration of vni, services or itself differs from the forwarder's, or its place in the list of nodes";
-                let silent = format!(
-                    "no answer from {}: it does not run, is not reached, or has another key",
-                    state.address
-                );
-                if state.disagrees {
-                    Some(disagrees.to_owned())
-                } else {
-                    (!state.alive).then_some(silent)
-                }
-            }),
+            problem: why_not(state),
             reasons: state.reasons.clone(),
-        }
         };
         nodes.map(show).collect()
     }
+}
+
+/// What keeps a node from getting new flows, where nobody has drained it.
+fn why_not(state: &State) -> Option<String> {
+    if state.disagrees {
+        let differs = "its configuration of vni, services or itself differs from the forwarder's, or its place in the list of nodes";
+        return Some(differs.to_owned());
+    }
+    let silent = || {
+        format!(
+            "no answer from {}: it does not run, is not reached, or has another key",
+            state.address
+        )
+    };
+    state.problem.clone().or_else(|| (!state.alive).then(silent))
 }
 
 /// What a node's cores did in a window, all services together: packets, and busy seconds.

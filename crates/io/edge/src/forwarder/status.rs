@@ -45,7 +45,7 @@ pub struct NodeStatus {
     pub name: String,
     /// Its address.
     pub address: String,
-    /// `serving`, `standby`, `draining`, `down`.
+    /// `serving`, `standby`, `draining`, `differs` (it answers, with another configuration), `down`.
     pub state: String,
     /// What keeps it from serving, where something does.
     pub problem: Option<String>,

@@ -38,3 +38,23 @@ fn a_node_with_another_key_counts_and_its_doctor_says_so() {
         node.is_some_and(|problem| problem.contains("another key"))
     });
 }
+
+#[test]
+fn a_node_with_another_configuration_differs_and_is_not_down() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = rig();
+    rig.start_node("n1");
+    rig.config.vni += 1;
+    rig.start_forwarder();
+    let state = |rig: &Rig| rig.status().nodes.first().map(|node| node.state.clone());
+    until("it differs", || state(&rig).as_deref() == Some("differs"));
+    let about = found(&rig, "fwd").into_iter().find(|one| one.about == "n1").expect("named");
+    assert!(about.found.starts_with("differs: ") && about.found.contains("vni"), "{about:?}");
+    assert!(about.advice.contains("copy this configuration"), "{about:?}");
+    rig.stop_node("n1");
+    until("it is down", || state(&rig).as_deref() == Some("down"));
+    let about = found(&rig, "fwd").into_iter().find(|one| one.about == "n1").expect("named");
+    assert!(about.advice.starts_with("start `plimsoll edge node run`"), "{about:?}");
+}
