@@ -36,22 +36,18 @@ impl ServiceNamespace {
     /// Makes it, with these rules and addresses; `node` is set for the rules (`nft -D`). Its conntrack forgets no
     /// later than the forwarder does, after `idle`.
     pub(super) fn create(
-        number: usize,
         uplink: &Link,
         rules: &Path,
         external: &[IpAddr],
         (node, idle): (&str, Duration),
     ) -> Result<ServiceNamespace, EdgeError> {
         sweep();
-        let name =
-            format!("{PREFIX}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let outside = [format!("pe{number}l"), format!("pe{number}w")];
+        let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let name = format!("{PREFIX}-{process}-{number}");
+        // Named by the process, as other nodes may be on the machine; 15 bytes at the most.
+        let outside = ["l", "w"].map(|side| format!("pe{process}-{number}{side}"));
         let mac: Vec<String> = uplink.mac.iter().map(|byte| format!("{byte:02x}")).collect();
         let (mac, mtu) = (mac.join(":"), uplink.mtu.min(MOST_MTU));
-        for end in &outside {
-            // Of a node that was killed.
-            let _ = Command::new("ip").args(["link", "del", end]).output();
-        }
         command(&format!("ip netns add {name}"))?;
         let made = ServiceNamespace { name: name.clone(), outside };
         for (end, inside) in made.outside.iter().zip(INSIDE) {

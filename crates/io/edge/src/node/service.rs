@@ -115,13 +115,8 @@ impl Service {
         };
         if let Some(rules) = spec.nftables() {
             let external = node.external.get(&number).map_or(&[][..], Vec::as_slice);
-            let made = ServiceNamespace::create(
-                number,
-                uplink,
-                rules,
-                external,
-                (&node.name, config.flows.idle),
-            )?;
+            let of = (node.name.as_str(), config.flows.idle);
+            let made = ServiceNamespace::create(uplink, rules, external, of)?;
             service.connect(&made)?;
             service.namespace = Some(made);
         }

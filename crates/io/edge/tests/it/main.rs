@@ -10,6 +10,7 @@ mod lies;
 mod limit;
 mod live;
 mod nat;
+mod neighbours;
 mod packet;
 mod refused;
 mod rig;
