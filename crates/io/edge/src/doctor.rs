@@ -13,9 +13,8 @@ use crate::control::Key;
 use crate::forwarder::{Status, ask, attached, own_address};
 use crate::kernel::links;
 use crate::node::not_authentic;
+use crate::wire::GROWS;
 
-/// What a packet grows by on its way to a node and back: VXLAN, and the key of a flow that was rewritten.
-pub const GROWS: [u32; 2] = [70, 94];
 /// Packets without one in return that make it worth a word.
 const MANY: u64 = 1_000;
 

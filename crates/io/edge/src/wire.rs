@@ -10,6 +10,11 @@ pub(crate) const VXLAN_PORT: u16 = 4789;
 /// `struct wrap`.
 pub(crate) const WRAP_BYTES: usize = 64;
 
+/// What a packet grows by on its way to a node and back: VXLAN, and the key of a flow that was rewritten. By IPv4 and IPv6.
+pub(crate) const GROWS: [u32; 2] = [70, 94];
+/// The largest packets that native XDP takes on the cables of a namespace, where a packet is in one page.
+pub(crate) const CABLE_MTU: u32 = 3_498;
+
 /// A flow: protocol and both ends, the one that began it first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowKey {

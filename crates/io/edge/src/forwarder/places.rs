@@ -7,9 +7,9 @@ use plimsoll_feedback::{CpuModel, Place, Shape, Steering};
 use super::kernel::{Count, Kernel, Target};
 use super::nodes::NextHop;
 use super::status::PlaceStatus;
-use crate::config::EdgeConfig;
+use crate::config::{EdgeConfig, Service};
 use crate::error::EdgeError;
-use crate::wire::Wrap;
+use crate::wire::{CABLE_MTU, GROWS, Wrap};
 
 /// A place that is configured.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +18,8 @@ pub(super) struct Spec {
     pub(super) cpu: u32,
     pub(super) service: usize,
     number: u32,
+    /// The longest that a packet may be when it has grown.
+    most_bytes: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,6 +32,11 @@ struct State {
     /// What its node last said.
     reported: Option<f64>,
     calibrated: Option<f64>,
+}
+
+/// What a service's namespace takes at the most, as the programs compare it: with what packets grow by.
+fn most_bytes(service: &Service) -> u32 {
+    if service.nftables().is_some() { CABLE_MTU + GROWS[0] } else { u32::MAX }
 }
 
 /// A node's address and the way there; the forwarder's own address, and the VNI.
@@ -65,7 +72,8 @@ impl Places {
             for (core, cpu) in node.cpus.iter().enumerate() {
                 for service in &node.services {
                     let place = Place { server, core, service: *service };
-                    let spec = Spec { server, cpu: *cpu, service: *service, number: 0 };
+                    let most_bytes = most_bytes(&config.services[*service]);
+                    let spec = Spec { server, cpu: *cpu, service: *service, number: 0, most_bytes };
                     specs.push((place, spec));
                 }
             }
@@ -260,7 +268,8 @@ impl Places {
             if keeps && kernel.has_other_ids(spec.number, &wrap)? {
                 continue;
             }
-            let target = Target { wrap, port: next.port, live: self.live[node], mtu: next.mtu };
+            let mtu = next.mtu.min(spec.most_bytes);
+            let target = Target { wrap, port: next.port, live: self.live[node], mtu };
             kernel.set_target(spec.number, &target)?;
         }
         Ok(())

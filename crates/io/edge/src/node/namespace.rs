@@ -12,10 +12,9 @@ use plimsoll_l4::network::Link;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::error::EdgeError;
+use crate::wire::CABLE_MTU;
 
 const PREFIX: &str = "plimsoll-edge";
-/// The largest packets that native XDP takes on a cable, where a packet is in one page.
-const MOST_MTU: u32 = 3_498;
 /// Next hops that are no machine: what leaves goes to the program at the other end of the cable.
 const NEXT4: [&str; 2] = ["169.254.78.1", "169.254.77.1"];
 const NEXT6: [&str; 2] = ["fe80::78", "fe80::77"];
@@ -47,7 +46,7 @@ impl ServiceNamespace {
         // Named by the process, as other nodes may be on the machine; 15 bytes at the most.
         let outside = ["l", "w"].map(|side| format!("pe{process}-{number}{side}"));
         let mac: Vec<String> = uplink.mac.iter().map(|byte| format!("{byte:02x}")).collect();
-        let (mac, mtu) = (mac.join(":"), uplink.mtu.min(MOST_MTU));
+        let (mac, mtu) = (mac.join(":"), uplink.mtu.min(CABLE_MTU));
         command(&format!("ip netns add {name}"))?;
         let made = ServiceNamespace { name: name.clone(), outside };
         for (end, inside) in made.outside.iter().zip(INSIDE) {

@@ -9,6 +9,7 @@ mod flood;
 mod lies;
 mod limit;
 mod live;
+mod mtu;
 mod nat;
 mod neighbours;
 mod packet;
