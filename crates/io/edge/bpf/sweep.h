@@ -59,7 +59,7 @@ static long sweep4(void *map __attribute__((unused)), const struct key4 *key, st
 		peer = NULL;
 	if (!has_ended(&value->flow, peer ? &peer->flow : NULL, c)) {
 		c->sweep.entries4++;
-		c->sweep.answered += !!(value->flow.signs & SIGN_ANSWERED);
+		c->sweep.answered += !!((value->flow.signs | (peer ? peer->flow.signs : 0)) & SIGN_ANSWERED);
 		return 0;
 	}
 	end_of(&value->flow, c);
@@ -77,7 +77,7 @@ static long sweep6(void *map __attribute__((unused)), const struct key6 *key, st
 		peer = NULL;
 	if (!has_ended(&value->flow, peer ? &peer->flow : NULL, c)) {
 		c->sweep.entries6++;
-		c->sweep.answered += !!(value->flow.signs & SIGN_ANSWERED);
+		c->sweep.answered += !!((value->flow.signs | (peer ? peer->flow.signs : 0)) & SIGN_ANSWERED);
 		return 0;
 	}
 	end_of(&value->flow, c);

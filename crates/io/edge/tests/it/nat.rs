@@ -86,6 +86,7 @@ fn established(rig: &Rig, node: &str) -> u64 {
 fn replies_find_the_nat_that_made_their_address() {
     let Some((rig, to, _echo)) = serving(&["n1", "n2"]) else { return };
     let mut addresses = BTreeMap::<String, usize>::new();
+    let mut sides = Vec::new();
     for flow in 0..20 {
         let socket = client(&rig, &format!("{CLIENT}:0"));
         let first = exchange(&socket, &to, &format!("first {flow}"));
@@ -98,8 +99,19 @@ fn replies_find_the_nat_that_made_their_address() {
         }
         let (address, _) = first.split_once(':').expect("an address");
         *addresses.entry(address.to_owned()).or_default() += 1;
+        sides.extend([socket.local_addr().expect("bound").to_string(), first]);
     }
     assert_eq!(addresses.keys().collect::<Vec<_>>(), ["203.0.113.1", "203.0.113.2"], "both nodes");
+    for from in sides {
+        let question = serde_json::json!({ "where": format!("udp:{from}-{to}") });
+        let place = plimsoll_edge::ask(&rig.config.socket, &question).expect("an answer");
+        let is_answered = place["answered"] == true && place["rewritten"] == true;
+        assert!(is_answered, "{question}: {place}");
+    }
+    until("entries of either side are answered", || {
+        let table = rig.status().table;
+        table.entries4 == 40 && table.answered == 40
+    });
     assert_eq!(established(&rig, "n1"), rig.config.flows.idle.as_secs(), "no longer than flows");
     assert_eq!((strangers(&rig, "n1"), strangers(&rig, "n2")), (0, 0));
 }
