@@ -8,7 +8,7 @@ use std::process::Command;
 use plimsoll_l4::network;
 use serde_json::json;
 
-use crate::config::{EdgeConfig, Node, Unmatched};
+use crate::config::{EdgeConfig, Node, Service, Unmatched};
 use crate::control::Key;
 use crate::forwarder::{Status, ask, attached, own_address};
 use crate::kernel::links;
@@ -207,6 +207,7 @@ fn examine_forwarder(config: &EdgeConfig, own: &[IpAddr], found: &mut Vec<Findin
     if config.unmatched == Unmatched::Forward {
         found.push(forwards("routing"));
     }
+    found.extend(config.services.iter().filter_map(|service| outsiders(config, service)));
     for (address, node) in config
         .nodes
         .iter()
@@ -228,6 +229,25 @@ fn examine_forwarder(config: &EdgeConfig, own: &[IpAddr], found: &mut Vec<Findin
     } else {
         examine_left(&attached(config), found);
     }
+}
+
+/// Whether flows that outsiders begin pass a service's rules as if clients began them, or go round them.
+fn outsiders(config: &EdgeConfig, service: &Service) -> Option<Finding> {
+    service.nftables()?;
+    let (found, advice) = if service.matches.iter().any(|one| one.source.is_none()) {
+        (
+            "matches flows from anywhere: whoever begins one is its `lan`, outsiders too",
+            "give every match the clients' networks as its source, and set unmatched: drop",
+        )
+    } else if config.unmatched == Unmatched::Forward {
+        (
+            "flows that outsiders begin are not its own: they are routed past its rules",
+            "set unmatched: drop, unless outsiders may begin flows",
+        )
+    } else {
+        return None;
+    };
+    Some(finding(Level::Warning, &service.name, found, advice))
 }
 
 /// What a forwarder that has ended left at work.

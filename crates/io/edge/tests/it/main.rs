@@ -5,6 +5,7 @@ mod bad;
 mod change;
 mod config;
 mod detach;
+mod doctor;
 mod flood;
 mod lies;
 mod limit;
