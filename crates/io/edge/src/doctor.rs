@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::process::Command;
 
-use plimsoll_l4::network;
+use plimsoll_l4::network::{self, Link};
 use serde_json::json;
 
 use crate::config::{EdgeConfig, Node, Service, Unmatched};
@@ -13,8 +13,10 @@ use crate::control::Key;
 use crate::forwarder::{Status, ask, attached, own_address};
 use crate::kernel::links;
 use crate::node::not_authentic;
-use crate::wire::GROWS;
+use crate::wire::{CABLE_MTU, GROWS};
 
+/// An IP packet of Ethernet's usual size.
+const WHOLE: u32 = 1_500;
 /// Packets without one in return that make it worth a word.
 const MANY: u64 = 1_000;
 
@@ -180,6 +182,9 @@ fn examine_forwarder(config: &EdgeConfig, own: &[IpAddr], found: &mut Vec<Findin
         "",
     ));
     let links = links().unwrap_or_default();
+    let all: Vec<&Link> = links.values().collect();
+    let routes = config.nodes.iter().map(|node| network::route(node.address.into(), &all));
+    let towards: Vec<u32> = routes.flatten().flatten().map(|route| route.ifindex).collect();
     for interface in &config.interfaces {
         found.push(match links.get(&interface.name) {
             None => finding(
@@ -188,16 +193,8 @@ fn examine_forwarder(config: &EdgeConfig, own: &[IpAddr], found: &mut Vec<Findin
                 "there is no such interface",
                 "correct edge.interfaces",
             ),
-            Some(link) => {
-                let told: Vec<String> =
-                    GROWS.iter().map(|grows| link.mtu.saturating_sub(*grows).to_string()).collect();
-                let what = format!(
-                    "MTU {}: senders of packets over {} bytes (IPv6: {}) are told to send shorter ones",
-                    link.mtu, told[0], told[1]
-                );
-                let advice = "an MTU larger by 94 between forwarder and nodes spares senders that";
-                finding(if link.mtu >= 1594 { Level::Ok } else { Level::Note }, &interface.name, what, advice)
-            }
+            Some(link) if towards.contains(&link.index) => mtu(config, link),
+            Some(link) => finding(Level::Ok, &link.name, "it is there", ""),
         });
     }
     found.push(match own_address(config) {
@@ -229,6 +226,28 @@ fn examine_forwarder(config: &EdgeConfig, own: &[IpAddr], found: &mut Vec<Findin
     } else {
         examine_left(&attached(config), found);
     }
+}
+
+/// What the network towards nodes takes.
+fn mtu(config: &EdgeConfig, link: &Link) -> Finding {
+    let fits = GROWS.map(|grows| link.mtu.saturating_sub(grows));
+    if link.mtu < WHOLE + GROWS[1] {
+        let found = format!(
+            "MTU {}: packets over {} bytes (IPv6: {}) do not fit; their senders are told so, but those of IPv4 without \"don't fragment\", as UDP may be, are dropped",
+            link.mtu, fits[0], fits[1]
+        );
+        let advice = "an MTU of 1594 or more between forwarder and nodes";
+        return finding(Level::Warning, &link.name, found, advice);
+    }
+    let has_namespace = config.services.iter().any(|service| service.nftables().is_some());
+    if has_namespace && fits[0] > CABLE_MTU {
+        let found = format!(
+            "MTU {}: namespaces of services take packets of up to {CABLE_MTU} bytes; senders of longer ones are told so, but those of IPv4 without \"don't fragment\" are dropped",
+            link.mtu
+        );
+        return finding(Level::Note, &link.name, found, "");
+    }
+    finding(Level::Ok, &link.name, format!("MTU {}: whole packets of Ethernet fit", link.mtu), "")
 }
 
 /// Whether flows that outsiders begin pass a service's rules as if clients began them, or go round them.

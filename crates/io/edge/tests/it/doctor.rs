@@ -32,3 +32,32 @@ fn a_firewall_that_outsiders_pass_is_warned_of() {
     let counted = GUARDED.replace("nftables: wall.nft", "xdp: counter");
     assert_eq!(about(&counted.replace("unmatched: drop", "unmatched: forward"), "wall"), []);
 }
+
+#[test]
+fn packets_that_do_not_fit_on_the_way_to_nodes_are_warned_of() {
+    if !privileged() {
+        return;
+    }
+    let section = GUARDED.split_once("unmatched").expect("a section").1;
+    let mut rig = Rig::new(&format!("  unmatched{section}"));
+    // Clients are behind another interface: theirs may be as it is.
+    rig.net.run("fwd", "ip link add clients type veth peer name far").expect("a cable");
+    let clients = plimsoll_edge::config::Interface {
+        name: "clients".to_owned(),
+        ..rig.config.interfaces[0].clone()
+    };
+    rig.config.interfaces.push(clients);
+    let found = |interface: &str| {
+        let all = rig.net.inside("fwd", || examine(&rig.config)).expect("a thread");
+        let found = all.into_iter().find(|one| one.about == interface).expect("named");
+        (found.level, found.found)
+    };
+    let (level, text) = found("eth0");
+    assert!(level == Level::Warning && text.contains("are dropped"), "{text}");
+    assert_eq!(found("clients").0, Level::Ok);
+    for (mtu, expected) in [(1_594, Level::Ok), (3_568, Level::Ok), (9_000, Level::Note)] {
+        rig.net.run("fwd", &format!("ip link set eth0 mtu {mtu}")).expect("set");
+        let (level, text) = found("eth0");
+        assert_eq!(level, expected, "{text}");
+    }
+}
