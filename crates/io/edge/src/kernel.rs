@@ -110,12 +110,8 @@ pub(crate) fn attach(
         return Ok(());
     }
     let _ = fs::remove_file(&path);
-    let flags = match mode {
-        AttachMode::Native => XdpMode::Driver,
-        AttachMode::Generic => XdpMode::Skb,
-    };
     let id = program
-        .attach_to_if_index(link.index, flags)
+        .attach_to_if_index(link.index, flags(mode))
         .map_err(|error| failed(why_not_attached(&error, mode)))?;
     let taken = program.take_link(id).map_err(|error| failed(error.to_string()))?;
     let link = FdLink::try_from(taken).map_err(|_| {
@@ -123,6 +119,27 @@ pub(crate) fn attach(
     })?;
     link.pin(&path).map_err(|error| failed(error.to_string()))?;
     Ok(())
+}
+
+/// Puts a program of an object onto an interface, until the object is dropped.
+pub(crate) fn attach_while_it_runs(
+    ebpf: &mut Ebpf,
+    name: &str,
+    link: &Link,
+    mode: AttachMode,
+) -> Result<(), EdgeError> {
+    let attached = xdp(ebpf, name)?.attach_to_if_index(link.index, flags(mode));
+    attached.map(drop).map_err(|error| EdgeError::Interface {
+        name: link.name.clone(),
+        error: why_not_attached(&error, mode),
+    })
+}
+
+fn flags(mode: AttachMode) -> XdpMode {
+    match mode {
+        AttachMode::Native => XdpMode::Driver,
+        AttachMode::Generic => XdpMode::Skb,
+    }
 }
 
 fn why_not_attached(error: &aya::programs::ProgramError, mode: AttachMode) -> String {

@@ -211,10 +211,12 @@ fn interface(cursor: &Cursor<'_>, names: &mut Once<String>) -> Option<Interface>
         names.take(name.clone(), c, "an interface that is not named before")?;
         Some(name)
     });
-    let mode = fields.or("mode", AttachMode::Native, |c| {
-        c.one_of(&[("native", AttachMode::Native), ("generic", AttachMode::Generic)])
-    });
+    let mode = fields.or("mode", AttachMode::Native, mode);
     Some(Interface { name: name?, mode: mode? })
+}
+
+fn mode(cursor: &Cursor<'_>) -> Option<AttachMode> {
+    cursor.one_of(&[("native", AttachMode::Native), ("generic", AttachMode::Generic)])
 }
 
 fn flows(cursor: &Cursor<'_>) -> Option<Flows> {

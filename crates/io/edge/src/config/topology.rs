@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use plimsoll_config::{Cursor, Once, quoted};
+use plimsoll_l4::AttachMode;
 
-use super::{all, name};
+use super::{all, mode, name};
 
 /// CPUs of a node are numbered below this: one byte on the wire.
 const MOST_CPUS: u64 = 256;
@@ -17,6 +18,8 @@ pub struct Node {
     pub name: String,
     /// Where VXLAN packets and control reach it.
     pub address: Ipv4Addr,
+    /// How its programs are attached.
+    pub mode: AttachMode,
     /// The CPUs that run functions.
     pub cpus: Vec<u32>,
     /// The services that run there, by their place in [`super::EdgeConfig::services`].
@@ -40,8 +43,8 @@ impl Node {
         taken: &mut Taken,
         services: Option<&[String]>,
     ) -> Option<Self> {
-        let fields =
-            cursor.fields(&["name", "address", "cpus", "services", "external", "standby"])?;
+        let fields = cursor
+            .fields(&["name", "address", "mode", "cpus", "services", "external", "standby"])?;
         let name = fields.required("name", "the node's name", |c| {
             let name = name(c, 32)?;
             taken.names.take(name.clone(), c, "a name that no other node has")?;
@@ -56,6 +59,7 @@ impl Node {
             taken.addresses.take(address.into(), c, "an address that nothing else has")?;
             Some(address)
         });
+        let mode = fields.or("mode", AttachMode::Native, mode);
         let cpus = fields.required("cpus", "a list of CPUs such as [0, 1]", |c| {
             let mut once = Once::default();
             all(c, "a list of CPUs", |c| {
@@ -77,6 +81,7 @@ impl Node {
         Some(Node {
             name: name?,
             address: address?,
+            mode: mode?,
             cpus: cpus?,
             services: own?,
             external: external?,

@@ -11,10 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use aya::maps::{Array, DevMap, Map, MapData, PerCpuArray, PerCpuValues, ProgramArray};
-use aya::programs::xdp::XdpMode;
 use aya::{Ebpf, EbpfLoader};
 use plimsoll_l4::network::{self, Link};
-use plimsoll_l4::{AttachMode, Mac, prepare};
+use plimsoll_l4::{Mac, prepare};
 use tracing::{info, warn};
 
 use crate::config::EdgeConfig;
@@ -208,7 +207,7 @@ impl Node {
         node.calibrate()?;
         node.settings.calibrating = false;
         node.write()?;
-        node.attach(config)?;
+        kernel::attach_while_it_runs(&mut node.ebpf, "deparse", &node.uplink, spec.mode)?;
         Ok(node)
     }
 
@@ -216,21 +215,6 @@ impl Node {
         for service in &mut self.services {
             service.calibrate(self.uplink.index, &self.counts)?;
         }
-        Ok(())
-    }
-
-    fn attach(&mut self, config: &EdgeConfig) -> Result<(), EdgeError> {
-        let of = config.interfaces.iter().find(|one| one.name == self.uplink.name);
-        let flags = match of.map_or(AttachMode::Native, |one| one.mode) {
-            AttachMode::Native => XdpMode::Driver,
-            AttachMode::Generic => XdpMode::Skb,
-        };
-        let failed = |error: aya::programs::ProgramError| EdgeError::Interface {
-            name: self.uplink.name.clone(),
-            error: EdgeError::kernel("XDP")(error).to_string(),
-        };
-        let program = kernel::xdp(&mut self.ebpf, "deparse")?;
-        program.attach_to_if_index(self.uplink.index, flags).map_err(failed)?;
         Ok(())
     }
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 use aya::maps::{Array, CpuMap, DevMap, MapData, PerCpuArray, ProgramArray};
 use aya::programs::links::LinkOrder;
 use aya::programs::tc::TcAttachOptions;
-use aya::programs::xdp::XdpMode;
 use aya::programs::{ProgramFd, SchedClassifier, TcAttachType};
 use aya::util::nr_cpus;
 use aya::{Ebpf, EbpfLoader};
+use plimsoll_l4::AttachMode;
 use plimsoll_l4::network::{self, Link};
 
 use super::SHARED;
@@ -19,7 +19,7 @@ use super::namespace::ServiceNamespace;
 use crate::config::{EdgeConfig, Function, Node};
 use crate::control::PlaceReport;
 use crate::error::EdgeError;
-use crate::kernel::{self, array};
+use crate::kernel::{self, array, attach_while_it_runs};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/service.bpf.o"));
 
@@ -117,14 +117,14 @@ impl Service {
             let external = node.external.get(&number).map_or(&[][..], Vec::as_slice);
             let of = (node.name.as_str(), config.flows.idle);
             let made = ServiceNamespace::create(uplink, rules, external, of)?;
-            service.connect(&made)?;
+            service.connect(&made, node.mode)?;
             service.namespace = Some(made);
         }
         Ok(service)
     }
 
     /// Puts the programs onto both ends of both cables.
-    fn connect(&mut self, namespace: &ServiceNamespace) -> Result<(), EdgeError> {
+    fn connect(&mut self, namespace: &ServiceNamespace, mode: AttachMode) -> Result<(), EdgeError> {
         let links = kernel::links()?;
         let ebpf = &mut self.ebpf;
         for (leg, (end, name)) in namespace.outside.iter().zip(["leave_reply", "leave"]).enumerate()
@@ -133,7 +133,7 @@ impl Service {
                 name: end.clone(),
                 error: "it was just made, and is gone".to_owned(),
             })?;
-            attach(ebpf, name, link)?;
+            attach_while_it_runs(ebpf, name, link, mode)?;
             self.legs.set(leg as u32, link.index, None, 0).map_err(EdgeError::kernel("legs"))?;
         }
         let mut macs: Array<_, u64> = array(ebpf, "leg_macs")?;
@@ -155,7 +155,7 @@ impl Service {
                 mac[..6].copy_from_slice(&link.mac);
                 macs.set(leg as u32, u64::from_ne_bytes(mac), 0)
                     .map_err(EdgeError::kernel("leg_macs"))?;
-                attach(ebpf, name, link)?;
+                attach_while_it_runs(ebpf, name, link, mode)?;
                 for (program, hook) in
                     [("mark", TcAttachType::Ingress), ("tell", TcAttachType::Egress)]
                 {
@@ -320,16 +320,6 @@ fn function_bytes(function: &Function, iteration_ns: f64) -> [u8; SETTINGS_BYTES
 
 fn work_ns(span: Duration) -> f64 {
     span.as_secs_f64() * 1e9
-}
-
-fn attach(ebpf: &mut Ebpf, name: &str, link: &Link) -> Result<(), EdgeError> {
-    let failed = |error: aya::programs::ProgramError| EdgeError::Interface {
-        name: link.name.clone(),
-        error: EdgeError::kernel(name)(error).to_string(),
-    };
-    let program = kernel::xdp(ebpf, name)?;
-    program.attach_to_if_index(link.index, XdpMode::Driver).map_err(failed)?;
-    Ok(())
 }
 
 fn classifier<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut SchedClassifier, EdgeError> {

@@ -7,6 +7,7 @@ mod config;
 mod detach;
 mod doctor;
 mod flood;
+mod generic;
 mod lies;
 mod limit;
 mod live;
