@@ -15,6 +15,7 @@ mod mtu;
 mod nat;
 mod neighbours;
 mod packet;
+mod passes;
 mod refused;
 mod rig;
 mod signs;
