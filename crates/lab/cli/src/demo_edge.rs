@@ -166,17 +166,33 @@ fn drawn(title: &str, places: &[PlaceStatus]) -> Vec<String> {
     };
     let mut lines = vec![title.to_owned()];
     for place in places {
-        let reported = place.reported.unwrap_or(0.0);
-        lines.push(format!(
-            "  {} cpu {}  predicted {} {:>5.1} %   measured {} {:>5.1} %   weight {:>5.1} %",
-            place.node,
-            place.cpu,
-            bar(place.predicted),
-            place.predicted * 100.0,
-            bar(reported),
-            reported * 100.0,
-            place.weight * 100.0
-        ));
+        let load =
+            |what: &str, part: f64| format!("  {what:<9} {} {:>5.1} %", bar(part), part * 100.0);
+        let name = format!("  {} cpu {}", place.node, place.cpu);
+        let predicted = load("predicted", place.predicted);
+        lines.push(format!("{name}{predicted}   weight {:>5.1} %", place.weight * 100.0));
+        let measured = load("measured", place.reported.unwrap_or(0.0));
+        lines.push(format!("{}{measured}", " ".repeat(name.len())));
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loads_and_weights_are_seen_in_80_columns() {
+        let busy = PlaceStatus {
+            node: "n1".to_owned(),
+            cpu: 1,
+            predicted: 1.0,
+            reported: Some(1.0),
+            weight: 1.0,
+            ..PlaceStatus::default()
+        };
+        let lines = drawn("elephant 45 %", &[busy]);
+        assert!(lines.iter().all(|line| line.len() < 80), "{lines:#?}");
+        assert_eq!(lines.iter().filter(|line| line.contains("# 100.0 %")).count(), 2, "{lines:#?}");
+    }
 }
