@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::process::Command;
 
+use plimsoll_l4::AttachMode;
 use plimsoll_l4::network::{self, Link};
 use serde_json::json;
 
@@ -12,7 +13,7 @@ use crate::config::{EdgeConfig, Node, Service, Unmatched};
 use crate::control::Key;
 use crate::forwarder::{Status, ask, attached, own_address};
 use crate::kernel::links;
-use crate::node::not_authentic;
+use crate::node::{not_authentic, uplink};
 use crate::wire::{CABLE_MTU, GROWS};
 
 /// An IP packet of Ethernet's usual size.
@@ -58,7 +59,11 @@ pub fn examine(config: &EdgeConfig) -> Vec<Finding> {
         .unwrap_or_default();
     let is_own = |node: &&Node| own.contains(&node.address.into());
     match config.nodes.iter().find(is_own) {
-        Some(node) => examine_node(config, node, &mut found),
+        Some(node) => {
+            let uplink = uplink(node.address.into()).ok();
+            found.extend(uplink.and_then(|link| native(&link, node.mode)));
+            examine_node(config, node, &mut found);
+        }
         None => examine_forwarder(config, &own, &mut found),
     }
     found
@@ -186,7 +191,9 @@ fn examine_forwarder(config: &EdgeConfig, own: &[IpAddr], found: &mut Vec<Findin
     let routes = config.nodes.iter().map(|node| network::route(node.address.into(), &all));
     let towards: Vec<u32> = routes.flatten().flatten().map(|route| route.ifindex).collect();
     for interface in &config.interfaces {
-        found.push(match links.get(&interface.name) {
+        let link = links.get(&interface.name);
+        found.extend(link.and_then(|link| native(link, interface.mode)));
+        found.push(match link {
             None => finding(
                 Level::Error,
                 &interface.name,
@@ -226,6 +233,15 @@ fn examine_forwarder(config: &EdgeConfig, own: &[IpAddr], found: &mut Vec<Findin
     } else {
         examine_left(&attached(config), found);
     }
+}
+
+/// An interface that does not take the program in this mode.
+fn native(link: &Link, mode: AttachMode) -> Option<Finding> {
+    let refuses = mode == AttachMode::Native
+        && network::takes_native(link.index).is_ok_and(|takes| takes == Some(false));
+    let advice = "set mode: generic there, or use another interface";
+    let found = "its driver takes no native XDP";
+    refuses.then(|| finding(Level::Error, &link.name, found, advice))
 }
 
 /// What the network towards nodes takes.

@@ -1,6 +1,8 @@
 //! What the kernel knows of the network, over netlink: links, neighbours, and routes. Asked in the
 //! network namespace of the caller.
 
+mod native;
+
 use std::collections::BTreeSet;
 use std::io::{self, Error, ErrorKind};
 use std::net::IpAddr;
@@ -23,6 +25,7 @@ use netlink_sys::{Socket, SocketAddr};
 
 use crate::config::AttachMode;
 use crate::layout::Mac;
+pub use native::takes_native;
 
 /// Dumps of a few thousand neighbours fit; the kernel sends at most 32 KiB at a time.
 const BUFFER_BYTES: usize = 64 * 1024;

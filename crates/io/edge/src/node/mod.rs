@@ -341,7 +341,7 @@ impl Drop for Node {
 }
 
 /// The interface that has a node's address.
-fn uplink(address: IpAddr) -> Result<Link, EdgeError> {
+pub(crate) fn uplink(address: IpAddr) -> Result<Link, EdgeError> {
     let own = network::addresses().map_err(EdgeError::system("list addresses"))?;
     let missing = || {
         EdgeError::Config(format!("{address} is no address of this machine; expected the node's"))

@@ -1,6 +1,7 @@
 //! A node behind an interface that takes no native XDP.
 
 use plimsoll_edge::Node;
+use plimsoll_edge::doctor::{Level, examine};
 use plimsoll_l4::AttachMode;
 
 use crate::live::{Echo, client, exchange};
@@ -31,7 +32,13 @@ fn a_node_without_native_xdp_serves_in_generic_mode() {
     let refused = rig.net.inside("n1", || Node::start(&rig.config, "n1").map(drop));
     let why = refused.expect("a thread").expect_err("it takes none").to_string();
     assert!(why.starts_with("mv0: ") && why.contains("mode: generic"), "{why}");
+    let refused = |rig: &Rig| {
+        let found = rig.net.inside("n1", || examine(&rig.config)).expect("a thread");
+        found.into_iter().find(|one| one.about == "mv0").map(|one| one.level)
+    };
+    assert_eq!(refused(&rig), Some(Level::Error));
     rig.config.nodes[0].mode = AttachMode::Generic;
+    assert_eq!(refused(&rig), None);
     rig.start_node("n1");
     rig.start_forwarder();
     rig.until_serving(&["n1"]);
