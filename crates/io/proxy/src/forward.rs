@@ -152,7 +152,10 @@ impl<'a> Forward<'a> {
                     // It was not asked for.
                     return Err(Failed::Broken);
                 }
-                Ok(response) => return Ok((response, lease)),
+                Ok(mut response) => {
+                    headers::settle_framing(response.headers_mut());
+                    return Ok((response, lease));
+                }
                 Err(error) => error,
             };
             if self.source.as_ref().is_some_and(|source| source.is_broken()) {

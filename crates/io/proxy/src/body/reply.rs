@@ -38,6 +38,8 @@ pub(crate) struct Passage {
     idle: Duration,
     /// While the backend lets it wait: until when it may.
     until: Option<Instant>,
+    /// Why it broke off, while what came before that is sent.
+    error: Option<BodyError>,
 }
 
 /// Why a body broke off.
@@ -85,7 +87,7 @@ impl Passage {
         headers::remove_hop_by_hop(&mut head.headers);
         let held = Some((guard, lease));
         let open = client.open.clone();
-        let passage = Passage { incoming, held, request, open, idle, until: None };
+        let passage = Passage { incoming, held, request, open, idle, until: None, error: None };
         Response::from_parts(head, Body::Passing(passage))
     }
 
@@ -98,14 +100,21 @@ impl Passage {
         }
     }
 
-    fn broken(&mut self) {
+    /// Breaks off, once what the client was to have before has been sent: hyper drops that with an error, and a client
+    /// that gets nothing at all takes its connection for one that had been closed before, and may send the request again.
+    fn break_off(&mut self, error: BodyError, cx: &Context<'_>) {
         if let Some((guard, lease)) = self.held.take() {
             guard.broken();
             drop(lease);
         }
+        self.error = Some(error);
+        cx.waker().wake_by_ref();
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if let Some(error) = self.error.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
         // Not held any more: it has ended, or broken off.
         let Some((_, lease)) = &mut self.held else { return Poll::Ready(None) };
         match lease.poll_frame(&mut self.incoming, cx) {
@@ -118,20 +127,19 @@ impl Passage {
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(Some(Err(error))) => {
-                self.broken();
-                Poll::Ready(Some(Err(BodyError::Upstream(error))))
+                self.break_off(BodyError::Upstream(error), cx);
+                Poll::Pending
             }
-            Poll::Pending => self.wait(),
+            Poll::Pending => self.wait(cx),
         }
     }
 
-    fn wait(&mut self) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn wait(&mut self, cx: &Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let until = *self.until.get_or_insert_with(|| Instant::now() + self.idle);
-        if !self.open.alarm.is_past(until) {
-            return Poll::Pending;
+        if self.open.alarm.is_past(until) {
+            self.break_off(BodyError::Stalled, cx);
         }
-        self.broken();
-        Poll::Ready(Some(Err(BodyError::Stalled)))
+        Poll::Pending
     }
 }
 

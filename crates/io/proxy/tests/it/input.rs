@@ -255,6 +255,59 @@ fn backends_that_lie_are_found_out() {
 }
 
 #[test]
+fn of_a_responses_two_framings_the_chunks_count() {
+    for length in [3, 5, 50] {
+        let backend = Backend::new(move |_, stream| {
+            let chunks = "transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+            write(stream, &format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n{chunks}"));
+            true
+        });
+        for (proxy, entry) in both_entries(&backend) {
+            let mut client = proxy.client(entry);
+            for _ in 0..3 {
+                let answer = client.get("/");
+                assert_eq!(answer.header("content-length"), None, "{length}");
+                assert_eq!(answer.body, "5\r\nhello\r\n0\r\n\r\n", "{length}");
+            }
+        }
+    }
+}
+
+/// An egress entry, and an ingress entry, before this backend.
+fn both_entries(backend: &Backend) -> [(Running, &'static str); 2] {
+    let address = backend.address;
+    let ingress = format!(
+        "  ingress: [ {{ name: in, listen: \"127.0.0.1:1\", upstream: \"{address}\", trust: [\"127.0.0.0/8\"] }} ]\n"
+    );
+    [(start(&egress(1, "", "policy: random", &[address])), "out"), (start(&ingress), "in")]
+}
+
+#[test]
+fn what_came_before_a_body_broke_off_arrives() {
+    for (bad, part) in [
+        ("transfer-encoding: chunked\r\n\r\n5\r\nhello\r\nzz\r\n", "5\r\nhello\r\n"),
+        ("transfer-encoding: chunked\r\n\r\nzz\r\n", ""),
+        ("content-length: 10\r\n\r\nhello", "hello"),
+    ] {
+        let backend = Backend::new(move |_, stream| {
+            write(stream, &format!("HTTP/1.1 200 OK\r\n{bad}"));
+            false
+        });
+        for (proxy, entry) in both_entries(&backend) {
+            for _ in 0..2 {
+                let mut client = proxy.client(entry);
+                client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+                let mut got = String::new();
+                std::io::Read::read_to_string(&mut client.stream, &mut got).expect("closed");
+                let (head, body) = got.split_once("\r\n\r\n").expect("a head");
+                assert!(head.starts_with("HTTP/1.1 200 OK"), "{bad:?}: {got:?}");
+                assert_eq!(body, part, "{bad:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_response_that_ends_with_its_connection_passes() {
     let (answer, proxy, _) = answered("HTTP/1.1 200 OK\r\n\r\nuntil the end");
     assert!(answer.expect("a response").body.contains("until the end"));
