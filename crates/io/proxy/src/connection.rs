@@ -26,13 +26,12 @@ use crate::doorstep;
 use crate::linger::{Blocked, Lingering};
 use crate::quick::{Buffer, Quick, Scratch};
 use crate::serve::{Client, Handler, Open};
+use crate::stream::Stream;
 use crate::wire::Wire;
 
 /// How long a connection is idle before it is parked, where all its requests are hyper's: long enough that one in use is
 /// not taken down and built again between two requests.
 const PARK_AFTER: Duration = Duration::from_secs(1);
-
-type Stream = TokioIo<Lingering<Wire>>;
 
 /// Serves a client until its connection ends, or the proxy is to end and no request is under way.
 pub(crate) async fn serve<H: Handler>(
@@ -114,8 +113,9 @@ async fn serve_awake<H: Handler>(
             }
         }
         let Parked { stream, service } = parked;
-        let connection = builder.serve_connection(TokioIo::new(stream), service);
-        let http = Served::new(connection, idle, may_park, quick.scratch().is_some());
+        let stream = Stream::new(stream);
+        let connection = builder.serve_connection(TokioIo::new(stream.clone()), service);
+        let http = Served::new(connection, stream, idle, may_park, quick.scratch().is_some());
         match http.run(&open).await {
             Ok(Some(again)) => parked = again,
             Ok(None) => return,
@@ -182,9 +182,9 @@ impl<S> Parked<S> {
 }
 
 enum Http<S: HttpService<Incoming>> {
-    Plain(Box<Connection<Stream, S>>),
+    Plain(Box<Connection<TokioIo<Stream>, S>>),
     /// From when a request asks for another protocol: of this one the stream cannot be had back.
-    Upgradeable(Box<UpgradeableConnection<Stream, S>>),
+    Upgradeable(Box<UpgradeableConnection<TokioIo<Stream>, S>>),
     Gone,
 }
 
@@ -220,6 +220,8 @@ where
 /// A connection that hyper serves.
 struct Served<S: HttpService<Incoming>> {
     http: Http<S>,
+    /// What hyper reads from.
+    stream: Stream,
     idle: Duration,
     blocked: Blocked,
     is_ending: bool,
@@ -241,13 +243,14 @@ where
     E: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     fn new(
-        connection: Connection<Stream, S>,
+        connection: Connection<TokioIo<Stream>, S>,
+        stream: Stream,
         idle: Duration,
         may_park: bool,
         parks_at_once: bool,
     ) -> Self {
         let (http, blocked) = (Http::Plain(Box::new(connection)), Blocked::default());
-        Served { http, idle, blocked, is_ending: false, may_park, parks_at_once }
+        Served { http, stream, idle, blocked, is_ending: false, may_park, parks_at_once }
     }
 
     /// Until it ends, or is idle.
@@ -258,20 +261,35 @@ where
             Next::Park => {
                 let Http::Plain(connection) = self.http else { return Ok(None) };
                 let parts = connection.into_parts();
-                let (mut stream, service) = (parts.io.into_inner(), parts.service);
-                stream.stream_mut().unread(parts.read_buf);
-                Ok(Some(Parked { stream, service }))
+                drop(parts.io);
+                let Some(mut stream) = self.stream.into_inner() else { return Ok(None) };
+                stream.stream_mut().precede(&parts.read_buf);
+                Ok(Some(Parked { stream, service: parts.service }))
             }
         }
     }
 
     fn poll(&mut self, open: &Open, cx: &mut Context<'_>) -> Poll<Next> {
-        if let Poll::Ready(ended) = self.http.poll(cx) {
-            return Poll::Ready(Next::Ended(ended));
-        }
-        if open.writes.are_shut() {
-            // It lingers, for as long as that takes: what still comes is no request.
-            return Poll::Pending;
+        let mut unread = 0;
+        loop {
+            if let Poll::Ready(ended) = self.http.poll(cx) {
+                return Poll::Ready(Next::Ended(ended));
+            }
+            if open.writes.are_shut() {
+                // It lingers, for as long as that takes: what still comes is no request.
+                return Poll::Pending;
+            }
+            // hyper does not notice this by itself where it reads nothing: bytes sent ahead, a body that is not asked for.
+            let mut stream = self.stream.lock();
+            let is_unread = open.is_busy.get() && !open.awaits_body.get();
+            if is_unread && stream.stream_mut().poll_left(cx) {
+                return Poll::Ready(Next::Ended(Ok(())));
+            }
+            // It does not know of what was read for that, either, and may wait for it.
+            let now = stream.stream().unread_bytes().len();
+            if now == std::mem::replace(&mut unread, now) {
+                break;
+            }
         }
         if open.expects_upgrade.take() {
             self.http.expect_upgrade();
@@ -311,6 +329,7 @@ impl Busy {
     fn new(open: &Rc<Open>, has_body: bool) -> Self {
         open.begin();
         open.had_body.set(has_body);
+        open.awaits_body.set(false);
         Busy(open.clone())
     }
 }

@@ -235,7 +235,7 @@ impl Egress {
         let mut pool = pool.clone();
         let kept = self.limits.body_kept_for_retries;
         let alarm = &client.open.alarm;
-        let mut forward = Forward::new(alarm, request, kept, self.timeouts);
+        let mut forward = Forward::new(&client.open, request, kept, self.timeouts);
         forwarded::note(forward.headers(), self.forwarding, client.address().ip());
         let mut connections = pool.connections_for(client);
         let sticky = pool.balancer.sticky.as_ref();
@@ -355,7 +355,7 @@ impl Egress {
         let Timeouts { connect, idle, .. } = self.timeouts;
         let connections = Connections::new([address], self.limits.headers, connect, idle);
         let kept = self.limits.body_kept_for_retries;
-        let mut forward = Forward::new(&client.open.alarm, request, kept, self.timeouts);
+        let mut forward = Forward::new(&client.open, request, kept, self.timeouts);
         match forward.send(&connections, (0, None), || true).await {
             Ok(sent) => self.respond(client, &forward, upgrade, sent, Guard::Captured),
             Err(failed) => failed.problem().response(),

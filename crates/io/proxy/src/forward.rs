@@ -15,6 +15,7 @@ use crate::body::{Outgoing, Source};
 use crate::config::Timeouts;
 use crate::headers;
 use crate::request::is_idempotent;
+use crate::serve::Open;
 use crate::upstream::{Connections, Lease, NoConnection};
 
 /// Why there is no response.
@@ -71,12 +72,12 @@ pub(crate) struct Forward<'a> {
 impl<'a> Forward<'a> {
     /// A request that has just come, as backends get it: without what concerns its connection alone, or is ours.
     pub(crate) fn new(
-        alarm: &'a Alarm,
+        open: &'a Rc<Open>,
         (mut head, body): (Parts, Incoming),
         kept: usize,
         timeouts: Timeouts,
     ) -> Self {
-        let body = Outgoing::new(body, kept);
+        let body = Outgoing::new(body, kept, open);
         let source = body.source();
         let upgrade = headers::upgrade(&head.headers);
         headers::remove_ours(&mut head.headers);
@@ -85,6 +86,7 @@ impl<'a> Forward<'a> {
             headers::ask_for_upgrade(&mut head.headers, protocol.clone());
         }
         let (arrived, is_whole) = (Instant::now(), source.is_none());
+        let alarm = &open.alarm;
         Forward { alarm, head, body: Some(body), source, arrived, is_whole, timeouts, upgrade }
     }
 

@@ -210,9 +210,8 @@ impl Handler for Ingress {
             Err(reason) => return self.refuse(reason),
         };
         let kept = self.limits.body_kept_for_retries;
-        let alarm = &client.open.alarm;
         client.open.record.sent(self.upstream);
-        let mut forward = Forward::new(alarm, (head, body), kept, self.timeouts);
+        let mut forward = Forward::new(&client.open, (head, body), kept, self.timeouts);
         match forward.send(&self.connections, (0, None), || true).await {
             Ok((response, lease)) => {
                 let status = response.status();

@@ -72,6 +72,7 @@ mod socket;
 mod status;
 mod steer;
 mod sticky;
+mod stream;
 mod tally;
 mod tried;
 mod upgrade;

@@ -303,7 +303,9 @@ impl Passing<'_> {
             match buffer.poll_read(wire, cx) {
                 Poll::Ready(Err(_)) => return Poll::Ready(Came::Odd(Bytes::new())),
                 Poll::Ready(Ok(_)) => {}
-                Poll::Pending if has_left(stream, cx) => return Poll::Ready(Came::ClientLeft),
+                Poll::Pending if stream.stream_mut().poll_left(cx) => {
+                    return Poll::Ready(Came::ClientLeft);
+                }
                 Poll::Pending if client.open.alarm.is_past(deadline) => {
                     return Poll::Ready(Came::Odd(Bytes::new()));
                 }
@@ -349,7 +351,7 @@ impl Passing<'_> {
                     Poll::Ready(Ok(1..)) => until = None,
                     Poll::Ready(_) => return Poll::Ready(Relayed::Broken),
                     Poll::Pending => {
-                        if has_left(stream, cx) {
+                        if stream.stream_mut().poll_left(cx) {
                             return Poll::Ready(Relayed::ClientLeft);
                         }
                         let until = *until.get_or_insert_with(|| Instant::now() + idle);
@@ -433,24 +435,5 @@ impl Rest {
             }
         }
         Poll::Ready(true)
-    }
-}
-
-/// Whether the client has closed its connection, or its sending half. Bytes of a next request are kept for it; that it
-/// leaves after them is not noticed.
-fn has_left(stream: &mut Lingering<Wire>, cx: &mut Context<'_>) -> bool {
-    let wire = stream.stream_mut();
-    if wire.has_unread() {
-        return false;
-    }
-    let mut ahead = [0; 512];
-    let mut buffer = ReadBuf::new(&mut ahead);
-    match Pin::new(&mut *wire).poll_read(cx, &mut buffer) {
-        Poll::Pending => false,
-        Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
-            wire.unread(Bytes::copy_from_slice(buffer.filled()));
-            false
-        }
-        Poll::Ready(_) => true,
     }
 }

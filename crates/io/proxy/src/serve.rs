@@ -1,8 +1,8 @@
 //! Clients' connections: accepted up to a limit, served by hyper, ended when the proxy is to end.
 //!
 //! A client that closes its connection, or its sending half, while a request is under way is taken to have left: the
-//! request is dropped then, which closes the connection to the backend and counts it down. Not noticed while bytes of a
-//! next request that were sent ahead wait to be read.
+//! request is dropped then, which closes the connection to the backend and counts it down. What it had sent ahead does not
+//! hide that, but for more than a buffer holds ([`Wire::poll_left`]).
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -140,6 +140,8 @@ pub(crate) struct Open {
     pub(crate) expects_upgrade: Cell<bool>,
     /// Whether the last request that hyper read had a body.
     pub(crate) had_body: Cell<bool>,
+    /// Whether what comes next of it was asked for, and the client has not sent it yet.
+    pub(crate) awaits_body: Cell<bool>,
     /// What of a request was done before hyper got it.
     pub(crate) resume: RefCell<Option<Resume>>,
     idle_since: Cell<Option<Instant>>,
@@ -164,6 +166,7 @@ impl Open {
             is_busy: Cell::new(false),
             expects_upgrade: Cell::new(false),
             had_body: Cell::new(false),
+            awaits_body: Cell::new(false),
             resume: RefCell::default(),
             idle_since: Cell::new(None),
             announced: Cell::new(None),

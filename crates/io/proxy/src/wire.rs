@@ -5,20 +5,23 @@
 //! hyper writes of it then is dropped, and what was read already is read again.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 /// What is put together, bytes.
 const SMALL: usize = 1_024;
+/// How much a client may send ahead before no more is read for it, bytes: as much as is read at once.
+const MOST_AHEAD: usize = 32 << 10;
 
 pub(crate) struct Wire {
     pub(crate) stream: TcpStream,
     /// Read already, and to be read again.
-    unread: Bytes,
+    unread: BytesMut,
     sent: Sent,
     /// The last write had to wait: its writer has bytes of it left.
     is_blocked: bool,
@@ -36,20 +39,36 @@ enum Sent {
 
 impl Wire {
     pub(crate) fn new(stream: TcpStream) -> Self {
-        Wire { stream, unread: Bytes::new(), sent: Sent::Nothing, is_blocked: false }
+        Wire { stream, unread: BytesMut::new(), sent: Sent::Nothing, is_blocked: false }
     }
 
-    /// The bytes come first when it is read.
+    /// The bytes come first when it is read; there are none that would.
     pub(crate) fn unread(&mut self, bytes: Bytes) {
-        self.unread = bytes;
+        self.unread = bytes.into();
     }
 
     /// The bytes come first when it is read, before those that would.
     pub(crate) fn precede(&mut self, bytes: &[u8]) {
-        self.unread = match self.unread.is_empty() {
-            true => Bytes::copy_from_slice(bytes),
-            false => [bytes, &self.unread[..]].concat().into(),
-        };
+        let after = std::mem::replace(&mut self.unread, bytes.into());
+        self.unread.extend_from_slice(&after);
+    }
+
+    /// Whether the peer has closed the connection, or its sending half; this task is woken when it does. What it sends
+    /// before that is read, for nothing else shows that it is followed by the end, and read again later. Not noticed
+    /// behind more than [`MOST_AHEAD`].
+    pub(crate) fn poll_left(&mut self, cx: &mut Context<'_>) -> bool {
+        while self.unread.len() < MOST_AHEAD {
+            let mut ahead = [MaybeUninit::uninit(); 4_096];
+            let mut buffer = ReadBuf::uninit(&mut ahead);
+            match Pin::new(&mut self.stream).poll_read(cx, &mut buffer) {
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
+                    self.unread.extend_from_slice(buffer.filled());
+                }
+                Poll::Ready(_) => return true,
+                Poll::Pending => return false,
+            }
+        }
+        false
     }
 
     /// What has been read and is to be read again.
@@ -101,7 +120,12 @@ impl AsyncRead for Wire {
             return Pin::new(&mut self.stream).poll_read(cx, buffer);
         }
         let length = self.unread.len().min(buffer.remaining());
-        buffer.put_slice(&self.unread.split_to(length));
+        buffer.put_slice(&self.unread[..length]);
+        self.unread.advance(length);
+        if self.unread.is_empty() {
+            // An idle connection keeps no buffer.
+            self.unread = BytesMut::new();
+        }
         Poll::Ready(Ok(()))
     }
 }

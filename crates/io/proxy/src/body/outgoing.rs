@@ -10,6 +10,8 @@ use bytes::Bytes;
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use tokio::time::Instant;
 
+use crate::serve::Open;
+
 /// A client's body, and what of it has been read.
 pub(crate) struct Source {
     state: RefCell<State>,
@@ -19,8 +21,8 @@ pub(crate) struct Source {
     /// When the client last sent some.
     last: Cell<Instant>,
     is_ended: Cell<bool>,
-    /// Whether what comes next was asked for, and the client has not sent it yet.
-    is_awaited: Cell<bool>,
+    /// The client's connection.
+    open: Rc<Open>,
     /// Whether the client broke off, or sent what is no body.
     is_broken: Cell<bool>,
 }
@@ -34,7 +36,7 @@ struct State {
 }
 
 impl Source {
-    fn new(incoming: Incoming, limit: usize) -> Rc<Self> {
+    fn new(incoming: Incoming, limit: usize, open: Rc<Open>) -> Rc<Self> {
         let length = incoming.size_hint().exact();
         let state = State { incoming, kept: Vec::new(), bytes: 0, is_whole: true };
         Rc::new(Source {
@@ -43,7 +45,7 @@ impl Source {
             length,
             last: Cell::new(Instant::now()),
             is_ended: Cell::new(false),
-            is_awaited: Cell::new(false),
+            open,
             is_broken: Cell::new(false),
         })
     }
@@ -60,7 +62,7 @@ impl Source {
 
     /// Whether the client lets it wait.
     pub(crate) fn is_awaited(&self) -> bool {
-        self.is_awaited.get()
+        self.open.awaits_body.get()
     }
 
     /// Whether the client broke off, or sent what is no body.
@@ -76,7 +78,7 @@ impl Source {
     fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let mut state = self.state.borrow_mut();
         let polled = Pin::new(&mut state.incoming).poll_frame(cx);
-        self.is_awaited.set(polled.is_pending());
+        self.open.awaits_body.set(polled.is_pending());
         let frame = ready!(polled);
         self.last.set(Instant::now());
         match &frame {
@@ -118,11 +120,11 @@ pub(crate) enum Outgoing {
 
 impl Outgoing {
     /// The body of a request that has just come.
-    pub(crate) fn new(incoming: Incoming, limit: usize) -> Self {
+    pub(crate) fn new(incoming: Incoming, limit: usize, open: &Rc<Open>) -> Self {
         if incoming.is_end_stream() {
             return Outgoing::Empty;
         }
-        Outgoing::Stream { source: Source::new(incoming, limit), next: 0 }
+        Outgoing::Stream { source: Source::new(incoming, limit, open.clone()), next: 0 }
     }
 
     /// Where it comes from, if there is any.

@@ -1,7 +1,6 @@
 //! Time-outs and limits.
 
 use std::io::Read;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::support::*;
@@ -72,61 +71,6 @@ fn a_slow_upload_may_take_longer_than_a_response() {
     }
     assert_eq!(client.answer().status, 200);
     assert_eq!(backend.last().body, b"abababab");
-}
-
-/// A backend that answers nothing, and counts those that leave.
-fn silent() -> (Backend, Arc<AtomicUsize>) {
-    let left = Arc::new(AtomicUsize::new(0));
-    let count = left.clone();
-    let backend = Backend::new(move |_, stream| {
-        // Blocks until the proxy closes the connection.
-        if matches!(stream.read(&mut [0]), Ok(0) | Err(_)) {
-            count.fetch_add(1, Ordering::SeqCst);
-        }
-        false
-    });
-    (backend, left)
-}
-
-#[test]
-fn a_client_that_leaves_is_noticed_at_once() {
-    let (backend, left) = silent();
-    // Nothing but the client's leaving ends it: all time-outs are an hour.
-    let entry = ", timeouts: { request: 1h, idle: 1h }";
-    let proxy = start(&egress(2, entry, "policy: random", &[backend.address]));
-    let mut clients: Vec<Client> = (0..4).map(|_| proxy.client("out")).collect();
-    for (i, client) in clients.iter_mut().enumerate() {
-        match i % 2 {
-            0 => client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n"),
-            _ => client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\n\r\nabc"),
-        };
-    }
-    until("they are in flight", || backend.count() == 4 && proxy.in_flight() == 4);
-    drop(clients);
-    until("the backend sees them leave", || left.load(Ordering::SeqCst) == 4);
-    until("none is in flight", || proxy.in_flight() == 0);
-    assert_eq!(proxy.backends()[0].abandoned, 4);
-}
-
-#[test]
-fn a_client_that_leaves_an_ingress_gives_its_place_back() {
-    let (application, left) = silent();
-    let proxy = start(&format!(
-        "  threads: 1
-  ingress: [ {{ name: in, listen: \"127.0.0.1:1\", upstream: \"{}\", capacity: {{ static: 1 }} }} ]
-",
-        application.address
-    ));
-    for round in 1..=3 {
-        let mut client = proxy.client("in");
-        client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
-        until("it is in flight", || application.count() == round);
-        assert_eq!(proxy.client("in").get("/").status, 429);
-        drop(client);
-        until("its place is free", || {
-            left.load(Ordering::SeqCst) == round && proxy.in_flight() == 0
-        });
-    }
 }
 
 #[test]

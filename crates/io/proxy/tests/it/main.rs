@@ -5,6 +5,7 @@ mod cookies;
 mod end;
 mod ingress;
 mod input;
+mod leave;
 mod limits;
 mod pass;
 mod probes;
