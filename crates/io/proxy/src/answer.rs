@@ -11,6 +11,10 @@ use crate::headers::Rejected;
 pub(crate) enum Problem {
     /// `CONNECT`.
     Connect,
+    /// A transfer coding that is not undone here.
+    Coding,
+    /// In chunks of chunks.
+    ChunkedTwice,
     /// HTTP/1.1 without a host.
     NoHost,
     /// Two hosts.
@@ -47,6 +51,12 @@ impl Problem {
     fn answer(self) -> (StatusCode, &'static str) {
         match self {
             Problem::Connect => (StatusCode::NOT_IMPLEMENTED, "CONNECT is not supported\n"),
+            Problem::Coding => {
+                (StatusCode::NOT_IMPLEMENTED, "expected no Transfer-Encoding but chunked\n")
+            }
+            Problem::ChunkedTwice => {
+                (StatusCode::BAD_REQUEST, "expected chunked once in Transfer-Encoding\n")
+            }
             Problem::NoHost => (StatusCode::BAD_REQUEST, "missing header: Host\n"),
             Problem::Hosts => {
                 (StatusCode::BAD_REQUEST, "expected one Host header, found several\n")

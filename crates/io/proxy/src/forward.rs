@@ -13,6 +13,7 @@ use crate::alarm::Alarm;
 use crate::answer::Problem;
 use crate::body::{Outgoing, Source};
 use crate::config::Timeouts;
+use crate::framing;
 use crate::headers;
 use crate::request::is_idempotent;
 use crate::serve::Open;
@@ -155,8 +156,8 @@ impl<'a> Forward<'a> {
                     return Err(Failed::Broken);
                 }
                 Ok(mut response) => {
-                    headers::settle_framing(response.headers_mut());
-                    return Ok((response, lease));
+                    let settled = framing::settle(response.headers_mut());
+                    return settled.map_err(|_| Failed::Broken).map(|()| (response, lease));
                 }
                 Err(error) => error,
             };

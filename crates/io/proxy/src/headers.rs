@@ -158,14 +158,6 @@ pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Of two framings of a response one is left, the one that its body was read by (RFC 9112, section 6.3): where there is a
-/// `Transfer-Encoding`, a `Content-Length` beside it would cut the body off, or make its client wait for more.
-pub(crate) fn settle_framing(headers: &mut HeaderMap) {
-    if headers.contains_key(header::TRANSFER_ENCODING) {
-        headers.remove(header::CONTENT_LENGTH);
-    }
-}
-
 fn remove_named(headers: &mut HeaderMap, connection: &HeaderValue) {
     let names = connection.as_bytes().split(|b| *b == b',').map(<[u8]>::trim_ascii);
     for name in names {

@@ -49,6 +49,7 @@ mod doorstep;
 mod egress;
 mod forward;
 mod forwarded;
+mod framing;
 mod guard;
 mod headers;
 mod ingress;

@@ -6,6 +6,7 @@ use hyper::http::request::Parts;
 use hyper::{Method, Uri, Version};
 
 use crate::answer::Problem;
+use crate::framing::{self, Misframed};
 
 /// Checks a request's head, and makes of it what backends get.
 ///
@@ -15,6 +16,10 @@ pub(crate) fn admit(head: &mut Parts) -> Result<(), Problem> {
     if head.method == Method::CONNECT {
         return Err(Problem::Connect);
     }
+    framing::is_chunked(&head.headers).map_err(|misframed| match misframed {
+        Misframed::Coding => Problem::Coding,
+        Misframed::ChunkedTwice => Problem::ChunkedTwice,
+    })?;
     let mut hosts = head.headers.get_all(header::HOST).iter();
     let (first, second) = (hosts.next(), hosts.next());
     if second.is_some() {

@@ -55,6 +55,26 @@ fn what_is_ambiguous_is_refused_and_no_backend_sees_it() {
             400,
         ),
         (
+            "another coding within the chunks",
+            "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+            501,
+        ),
+        (
+            "another coding in a header of its own",
+            "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: gzip\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+            501,
+        ),
+        (
+            "chunks of chunks",
+            "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+            400,
+        ),
+        (
+            "chunks of chunks in two headers",
+            "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+            400,
+        ),
+        (
             "chunked in HTTP/1.0",
             "POST / HTTP/1.0\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
             400,
@@ -247,6 +267,9 @@ fn backends_that_lie_are_found_out() {
         "nonsense\r\n\r\n",
         "HTTP/1.1 200 OK\r\nx: \0\r\n\r\n",
         "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\n\r\nhello",
     ] {
         let (answer, proxy, _) = answered(bad);
         assert_eq!(answer.map(|answer| answer.status), Some(502), "{bad:?}");
