@@ -6,7 +6,7 @@ use std::rc::Rc;
 use hyper::body::Incoming;
 use hyper::header::{HeaderMap, HeaderValue};
 use hyper::http::request::Parts;
-use hyper::{Request, Response, StatusCode};
+use hyper::{Request, Response, StatusCode, Version};
 use tokio::time::Instant;
 
 use crate::alarm::Alarm;
@@ -156,6 +156,8 @@ impl<'a> Forward<'a> {
                     return Err(Failed::Broken);
                 }
                 Ok(mut response) => {
+                    // Ours (RFC 9110, section 2.5): an HTTP/1.0 response would end the client's connection.
+                    *response.version_mut() = Version::HTTP_11;
                     let settled = framing::settle(response.headers_mut());
                     return settled.map_err(|_| Failed::Broken).map(|()| (response, lease));
                 }

@@ -306,6 +306,25 @@ fn both_entries(backend: &Backend) -> [(Running, &'static str); 2] {
 }
 
 #[test]
+fn a_backends_http_1_0_ends_at_the_proxy() {
+    for headers in ["content-length: 5\r\n", "connection: keep-alive\r\ncontent-length: 5\r\n", ""]
+    {
+        let backend = Backend::new(move |_, stream| {
+            write(stream, &format!("HTTP/1.0 200 OK\r\n{headers}\r\nhello"));
+            headers.contains("keep-alive")
+        });
+        for (proxy, entry) in both_entries(&backend) {
+            let mut client = proxy.client(entry);
+            for _ in 0..3 {
+                let answer = client.get("/");
+                assert!(answer.head.starts_with("HTTP/1.1 200"), "{headers:?}: {}", answer.head);
+                assert!(answer.body.contains("hello") && answer.header("connection").is_none());
+            }
+        }
+    }
+}
+
+#[test]
 fn what_came_before_a_body_broke_off_arrives() {
     for (bad, part) in [
         ("transfer-encoding: chunked\r\n\r\n5\r\nhello\r\nzz\r\n", "5\r\nhello\r\n"),
