@@ -4,6 +4,7 @@ use hyper::header::{self, HeaderValue};
 use hyper::{Response, StatusCode};
 
 use crate::body::Body;
+use crate::framing::Misframed;
 use crate::headers::Rejected;
 
 /// Why a request has no response of a backend.
@@ -45,6 +46,16 @@ pub(crate) enum Problem {
 /// as it is, it must not look like speed.
 pub(crate) fn is_failure(status: StatusCode) -> bool {
     status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS
+}
+
+impl From<Misframed> for Problem {
+    fn from(misframed: Misframed) -> Self {
+        match misframed {
+            Misframed::Coding => Problem::Coding,
+            Misframed::ChunkedTwice => Problem::ChunkedTwice,
+            Misframed::Length => Problem::BadBody,
+        }
+    }
 }
 
 impl Problem {

@@ -10,6 +10,8 @@ pub(crate) enum Misframed {
     Coding,
     /// It says `chunked` more than once.
     ChunkedTwice,
+    /// It says several lengths, or one that is none.
+    Length,
 }
 
 /// Whether a message is in chunks.
@@ -32,15 +34,35 @@ pub(crate) fn is_chunked(headers: &HeaderMap) -> Result<bool, Misframed> {
 }
 
 /// Leaves of a response's framings the one that its body was read by: a length beside chunks would cut the body off for
-/// its client, or have it wait for more.
+/// its client, or have it wait for more, and a length that is said repeatedly is one.
 ///
 /// # Errors
 /// What is wrong with them.
 pub(crate) fn settle(headers: &mut HeaderMap) -> Result<(), Misframed> {
     if is_chunked(headers)? {
         headers.remove(header::CONTENT_LENGTH);
+        return Ok(());
+    }
+    let mut items = headers.get_all(header::CONTENT_LENGTH).iter().flat_map(items);
+    let Some(first) = items.next() else { return Ok(()) };
+    let length = length(first).ok_or(Misframed::Length)?;
+    let mut is_repeated = false;
+    for item in items {
+        if self::length(item) != Some(length) {
+            return Err(Misframed::Length);
+        }
+        is_repeated = true;
+    }
+    if is_repeated {
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
     }
     Ok(())
+}
+
+/// Digits alone.
+fn length(text: &[u8]) -> Option<u64> {
+    let digits = std::str::from_utf8(text).ok()?;
+    digits.bytes().all(|b| b.is_ascii_digit()).then_some(digits)?.parse().ok()
 }
 
 /// Of a list, empty ones too.
@@ -58,6 +80,31 @@ mod tests {
             map.append(name, HeaderValue::from_static(value));
         }
         map
+    }
+
+    #[test]
+    fn one_length_however_often_it_is_said() {
+        let settled = |values: &[&'static str]| {
+            let mut headers = map("content-length", values);
+            settle(&mut headers)?;
+            let left: Vec<_> = headers.get_all("content-length").iter().cloned().collect();
+            Ok(left)
+        };
+        assert_eq!(settled(&[]), Ok(vec![]));
+        for same in [&["5"][..], &["5, 5"], &["5", "5"], &["5,5", "05"]] {
+            assert_eq!(settled(same), Ok(vec![HeaderValue::from_static("5")]), "{same:?}");
+        }
+        for wrong in [
+            &["5, 6"][..],
+            &["5", "6"],
+            &["5,"],
+            &[""],
+            &["+5"],
+            &["5 5"],
+            &["99999999999999999999"],
+        ] {
+            assert_eq!(settled(wrong), Err(Misframed::Length), "{wrong:?}");
+        }
     }
 
     #[test]

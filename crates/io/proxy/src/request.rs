@@ -6,7 +6,7 @@ use hyper::http::request::Parts;
 use hyper::{Method, Uri, Version};
 
 use crate::answer::Problem;
-use crate::framing::{self, Misframed};
+use crate::framing;
 
 /// Checks a request's head, and makes of it what backends get.
 ///
@@ -16,10 +16,7 @@ pub(crate) fn admit(head: &mut Parts) -> Result<(), Problem> {
     if head.method == Method::CONNECT {
         return Err(Problem::Connect);
     }
-    framing::is_chunked(&head.headers).map_err(|misframed| match misframed {
-        Misframed::Coding => Problem::Coding,
-        Misframed::ChunkedTwice => Problem::ChunkedTwice,
-    })?;
+    framing::is_chunked(&head.headers).map_err(Problem::from)?;
     let mut hosts = head.headers.get_all(header::HOST).iter();
     let (first, second) = (hosts.next(), hosts.next());
     if second.is_some() {

@@ -263,6 +263,7 @@ fn backends_that_lie_are_found_out() {
 
     for bad in [
         "HTTP/1.1 200 OK\r\ncontent-length: 3\r\ncontent-length: 4\r\n\r\nabcd",
+        "HTTP/1.1 304 Not Modified\r\ncontent-length: 3, 4\r\n\r\n",
         "HTTP/1.1 abc\r\n\r\n",
         "nonsense\r\n\r\n",
         "HTTP/1.1 200 OK\r\nx: \0\r\n\r\n",
@@ -303,6 +304,27 @@ fn both_entries(backend: &Backend) -> [(Running, &'static str); 2] {
         "  ingress: [ {{ name: in, listen: \"127.0.0.1:1\", upstream: \"{address}\", trust: [\"127.0.0.0/8\"] }} ]\n"
     );
     [(start(&egress(1, "", "policy: random", &[address])), "out"), (start(&ingress), "in")]
+}
+
+#[test]
+fn a_length_that_is_said_twice_is_said_once() {
+    for lengths in ["content-length: 5, 5", "content-length: 5\r\ncontent-length: 5"] {
+        let backend = Backend::new(move |_, stream| {
+            write(stream, &format!("HTTP/1.1 200 OK\r\n{lengths}\r\n\r\nhello"));
+            true
+        });
+        for (proxy, entry) in both_entries(&backend) {
+            let mut client = proxy.client(entry);
+            for _ in 0..3 {
+                let answer = client.get("/");
+                assert_eq!(
+                    (answer.header("content-length"), &answer.body[..]),
+                    (Some("5"), "hello")
+                );
+                assert_eq!(answer.head.matches("content-length").count(), 1, "{}", answer.head);
+            }
+        }
+    }
 }
 
 #[test]
