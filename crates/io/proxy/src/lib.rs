@@ -63,6 +63,7 @@ mod quick;
 mod random;
 mod report;
 mod request;
+mod room;
 mod route;
 mod run;
 mod seat;

@@ -17,6 +17,7 @@ pub(crate) fn status(core: &Core) -> Status {
     let shared = core.now();
     Status {
         threads: core.threads,
+        most_connections: core.room.most as u64,
         uptime_s: core.started.elapsed().as_secs_f64(),
         access_log: shared.log.as_ref().map(|log| {
             let (written, dropped) = log.counts();

@@ -65,6 +65,7 @@ impl Proxy {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let threads = config.threads.unwrap_or(cores);
         let core = Core::start(config, threads)?;
+        say_room(config, core.room.most);
         let (stop, stopping) = signal::channel(None);
         let mut proxy = Proxy { core, stop, threads: Vec::new() };
         for thread in 0..threads {
@@ -188,6 +189,19 @@ impl Handle {
         let next = self.core.next(config)?;
         self.core.put(next);
         Ok(())
+    }
+}
+
+/// Says so where the process may have fewer clients than its entries.
+fn say_room(config: &ProxyConfig, most: usize) {
+    let ingress = config.ingress.iter().map(|entry| entry.limits.connections);
+    let wanted: usize =
+        ingress.chain(config.egress.iter().map(|entry| entry.limits.connections)).sum();
+    if most < wanted {
+        warn!(
+            "the limit of open files leaves room for {most} connections of clients, fewer than the {wanted} of \
+             limits.connections together; more are turned away"
+        );
     }
 }
 

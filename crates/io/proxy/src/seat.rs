@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -14,7 +15,7 @@ use crate::balance::Balancer;
 use crate::egress::{Egress, Pool};
 use crate::ingress::Ingress;
 use crate::listen::Listeners;
-use crate::serve::{Handler, Stop, listen};
+use crate::serve::{Handler, Opened, Stop, listen};
 use crate::shared::{Core, Shared, SharedEgress, SharedPool};
 use crate::slot::Slot;
 
@@ -61,7 +62,7 @@ impl<H: Handler> Door<H> {
         listeners: &Arc<Listeners>,
         index: usize,
         slot: Rc<Slot<H>>,
-        open: Arc<std::sync::atomic::AtomicUsize>,
+        open: Opened,
     ) -> Option<Self> {
         let listener = listeners.take(index)?;
         let listener = match tokio::net::TcpListener::from_std(listener) {
@@ -143,6 +144,10 @@ impl Seat {
         self.leaving.retain(|leaving| !leaving.task.is_finished() || !leaving.stop.is_empty());
     }
 
+    fn opened(&self, of_entry: &Arc<AtomicUsize>) -> Opened {
+        Opened { of_entry: of_entry.clone(), room: self.core.room.clone() }
+    }
+
     /// Takes up the configuration: opens, keeps and closes entries.
     fn take_up(&mut self) {
         let shared = self.shared.clone();
@@ -168,7 +173,7 @@ impl Seat {
                     Some(door)
                 }
                 (Ok(next), None) => {
-                    Door::open(&of.listeners, 0, Slot::new(next, clients), of.open.clone())
+                    Door::open(&of.listeners, 0, Slot::new(next, clients), self.opened(&of.open))
                 }
                 (Err(error), before) => {
                     warn!(entry = entry.name, "{error}");
@@ -200,7 +205,7 @@ impl Seat {
                 }
                 None => {
                     let slot = Slot::new(next, of.clients[self.thread].clone());
-                    Door::open(&of.listeners, self.thread, slot, of.open.clone())
+                    Door::open(&of.listeners, self.thread, slot, self.opened(&of.open))
                 }
             };
             if let Some(door) = &door {

@@ -29,6 +29,7 @@ use crate::connection;
 use crate::egress::Resume;
 use crate::linger::{Lingering, Writes};
 use crate::quick::{Quick, Scratch};
+use crate::room::Room;
 use crate::tally::EntryTally;
 use crate::wire::Wire;
 
@@ -126,10 +127,17 @@ impl Client {
     }
 }
 
+/// Where clients' connections are counted: by entry, on all threads, and all.
+#[derive(Clone)]
+pub(crate) struct Opened {
+    pub(crate) of_entry: Arc<AtomicUsize>,
+    pub(crate) room: Arc<Room>,
+}
+
 /// A connection that is counted while it is open, by the thread and by the entry; and what its parts know of it.
 pub(crate) struct Open {
     pub(crate) stop: Rc<Stop>,
-    of_entry: Arc<AtomicUsize>,
+    counts: Opened,
     /// Of the task that serves it.
     pub(crate) alarm: Alarm,
     /// What the client takes.
@@ -154,13 +162,14 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    /// None at the limit.
-    fn new(stop: &Rc<Stop>, of_entry: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
-        let before = of_entry.fetch_add(1, Ordering::Relaxed);
+    /// None at the entry's limit, or the process'.
+    fn new(stop: &Rc<Stop>, counts: &Opened, most: usize) -> Option<Self> {
+        let has_room = counts.room.enter();
+        let before = counts.of_entry.fetch_add(1, Ordering::Relaxed);
         stop.open.set(stop.open.get() + 1);
         let open = Open {
             stop: stop.clone(),
-            of_entry: of_entry.clone(),
+            counts: counts.clone(),
             alarm: Alarm::default(),
             writes: Arc::default(),
             is_busy: Cell::new(false),
@@ -173,7 +182,7 @@ impl Open {
             original: Cell::new(None),
             record: Record::default(),
         };
-        (before < most).then_some(open)
+        (has_room && before < most).then_some(open)
     }
 
     /// A request has come.
@@ -192,7 +201,8 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.of_entry.fetch_sub(1, Ordering::Relaxed);
+        self.counts.of_entry.fetch_sub(1, Ordering::Relaxed);
+        self.counts.room.leave();
         self.stop.open.set(self.stop.open.get() - 1);
         if self.stop.is_stopping.get() {
             self.stop.closed.notify_one();
@@ -200,11 +210,11 @@ impl Drop for Open {
     }
 }
 
-/// Serves what a listener accepts until the proxy is to end; `open` counts the entry's connections on all threads.
+/// Serves what a listener accepts until the proxy is to end.
 pub(crate) async fn listen<H: Handler>(
     listener: TcpListener,
     handler: Rc<H>,
-    open: Arc<AtomicUsize>,
+    open: Opened,
     stop: Rc<Stop>,
 ) {
     let door = Door { handler, open, stop };
@@ -249,7 +259,7 @@ fn builder(handler: &impl Handler) -> http1::Builder {
 
 struct Door<H> {
     handler: Rc<H>,
-    open: Arc<AtomicUsize>,
+    open: Opened,
     stop: Rc<Stop>,
 }
 

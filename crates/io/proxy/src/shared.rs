@@ -13,6 +13,7 @@ use crate::balance::{Logs, Members, Roll};
 use crate::clock::Clock;
 use crate::config::{self, ProxyConfig};
 use crate::listen::{ListenError, Listeners};
+use crate::room::Room;
 use crate::run::ProxyError;
 use crate::tally::{EntryTally, IngressTally, PoolTally};
 use crate::waiting::Waiting;
@@ -24,6 +25,7 @@ pub(crate) struct Core {
     /// Wakes each thread for its upkeep.
     pub(crate) wake: Vec<Arc<Notify>>,
     pub(crate) started: Instant,
+    pub(crate) room: Arc<Room>,
     /// Another number in each life of a proxy: its counters begin at 0.
     pub(crate) generation: u64,
     /// Counts configurations: a thread that has seen this one has seen the last.
@@ -140,6 +142,7 @@ impl Core {
             clock: Clock::start(),
             wake: (0..threads).map(|_| Arc::default()).collect(),
             started: Instant::now(),
+            room: Arc::new(Room::new(config, threads)),
             generation: since_1970.map_or(0, |since| since.as_nanos() as u64),
             version: AtomicU64::new(0),
             now: Mutex::new(Arc::new(nothing)),

@@ -12,6 +12,9 @@ use crate::tally::{BUCKETS, BackendTally, EntryTally};
 pub struct Status {
     /// How many threads serve.
     pub threads: usize,
+    /// Most connections of clients at a time, all entries together, that the limit of open files leaves room for.
+    #[serde(default)]
+    pub most_connections: u64,
     /// Seconds since it was started.
     pub uptime_s: f64,
     /// The access log, where there is one.

@@ -224,11 +224,20 @@ impl Connections {
             }
         }
         let until = Instant::now() + self.connect;
-        match alarm.by(|| until, self.connect(self.backends[backend].address)).await {
-            Some(Ok(connection)) => Ok(lease(connection, false)),
-            Some(Err(error)) if is_ours(&error) => Err(NoConnection::Here),
-            Some(Err(_)) | None => Err(NoConnection::Backend),
+        loop {
+            match alarm.by(|| until, self.connect(self.backends[backend].address)).await {
+                Some(Ok(connection)) => return Ok(lease(connection, false)),
+                // One that is idle to another backend is worth less than this request.
+                Some(Err(error)) if is_ours(&error) && self.close_idle() => {}
+                Some(Err(error)) if is_ours(&error) => return Err(NoConnection::Here),
+                Some(Err(_)) | None => return Err(NoConnection::Backend),
+            }
         }
+    }
+
+    /// Closes an idle connection, for its socket; whether there was any.
+    fn close_idle(&self) -> bool {
+        self.backends.iter().any(|backend| backend.parked.borrow_mut().pop().is_some())
     }
 
     /// Takes over idle connections of another's to what is the same backend here.

@@ -11,7 +11,7 @@ use plimsoll_config::Document;
 use plimsoll_proxy::{Proxy, ProxyConfig};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-const BACKEND: &str = "PLIMSOLL_TEST_OPEN_FILES_BACKEND";
+const BACKENDS: &str = "PLIMSOLL_TEST_OPEN_FILES_BACKENDS";
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Of the proxy, and connections beyond it.
 const LIMIT: u64 = 64;
@@ -20,14 +20,14 @@ const FLOOD: usize = 200;
 /// Not a test by itself: the proxy's process, where there is a backend in the environment.
 #[test]
 fn the_proxy() {
-    let Ok(backend) = std::env::var(BACKEND) else { return };
+    let Ok(backends) = std::env::var(BACKENDS) else { return };
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(LIMIT), maximum }).expect("a lower limit");
     let text = format!(
         "proxy:
   threads: 1
   egress: [ {{ name: out, listen: \"127.0.0.1:1\" }} ]
-  pools: [ {{ name: pool, policy: random, backends: [ {{ name: b, address: \"{backend}\" }} ] }} ]
+  pools: [ {{ name: pool, policy: round_robin, backends: [ {backends} ] }} ]
 "
     );
     let document = Document::parse("test", &text).expect("YAML");
@@ -37,10 +37,13 @@ fn the_proxy() {
     config.egress[0].listen.set_port(0);
     let proxy = Proxy::start(&config).expect("a proxy");
     // The parent looks for it; what the harness prints stands before it.
+    println!("\nhas room for {}", proxy.status().most_connections);
     println!("\nlistens {}", proxy.addresses()[0].1);
     let mut line = String::new();
     let _ = std::io::stdin().read_line(&mut line);
-    println!("\nfailures {}", proxy.status().egress[0].clients.accept_failures);
+    let clients = &proxy.status().egress[0].clients;
+    println!("\nfailures {}", clients.accept_failures);
+    println!("\nturned away {}", clients.turned_away);
 }
 
 struct Process {
@@ -50,11 +53,14 @@ struct Process {
 }
 
 impl Process {
-    fn start(backend: SocketAddr) -> Self {
+    fn start(backends: &[SocketAddr]) -> Self {
+        let backends = backends.iter().enumerate();
+        let backends: Vec<String> =
+            backends.map(|(i, at)| format!("{{ name: b{i}, address: \"{at}\" }}")).collect();
         let this = std::env::current_exe().expect("this test");
         let mut child = Command::new(this)
             .args(["--exact", "the_proxy", "--nocapture"])
-            .env(BACKEND, backend.to_string())
+            .env(BACKENDS, backends.join(", "))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -122,17 +128,23 @@ fn is_served(stream: &mut TcpStream, within: Duration) -> bool {
 
 #[test]
 fn a_flood_at_the_limit_of_open_files_leaves_the_others_served() {
-    let mut proxy = Process::start(backend());
+    // More than one, so that a client of before needs connections to backends that it had none to.
+    let backends: Vec<SocketAddr> = (0..3).map(|_| backend()).collect();
+    let mut proxy = Process::start(&backends);
+    let room: usize = proxy.says("has room for ").parse().expect("a number");
+    assert!((4..LIMIT as usize / 2).contains(&room), "{room}");
     let address: SocketAddr = proxy.says("listens ").parse().expect("an address");
     let mut first = TcpStream::connect(address).expect("a connection");
     assert!(is_served(&mut first, PATIENCE));
-    let flood: Vec<TcpStream> =
+    let mut flood: Vec<TcpStream> =
         (0..FLOOD).map(|_| TcpStream::connect(address).expect("the kernel takes it")).collect();
-    // A client that was there before is served all the while.
+    // A client that was there before is served all the while, and as many more as there is room for.
     for _ in 0..20 {
         assert!(is_served(&mut first, PATIENCE));
-        thread::sleep(Duration::from_millis(20));
     }
+    let served = flood.iter_mut().filter_map(|one| is_served(one, PATIENCE).then_some(())).count();
+    assert_eq!(served, room - 1);
+    assert!(is_served(&mut first, PATIENCE));
     drop(flood);
     let began = Instant::now();
     while !TcpStream::connect(address).is_ok_and(|mut s| is_served(&mut s, Duration::from_secs(5)))
@@ -143,6 +155,7 @@ fn a_flood_at_the_limit_of_open_files_leaves_the_others_served() {
     if let Some(mut input) = proxy.input.take() {
         input.write_all(b"end\n").expect("told to end");
     }
-    let failures: u64 = proxy.says("failures ").parse().expect("a number");
-    assert!(failures > 0, "the limit was never reached");
+    let mut number = |what| proxy.says(what).parse::<usize>().expect("a number");
+    assert_eq!(number("failures "), 0, "files were left");
+    assert!(number("turned away ") >= FLOOD - room, "the limit was never reached");
 }
