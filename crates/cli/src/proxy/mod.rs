@@ -61,8 +61,8 @@ impl Asked {
     /// The socket, or what is wrong with the configuration.
     fn socket(&self) -> Result<PathBuf, ExitCode> {
         let Some(file) = &self.config else { return Ok(self.socket.clone()) };
-        match config::load(file) {
-            Ok(config) => config.socket.ok_or_else(|| {
+        match config::socket(file) {
+            Ok(socket) => socket.ok_or_else(|| {
                 let file = file.display();
                 plimsoll_terminal::fail(&format!("{file} has no proxy.socket to ask at"))
             }),
