@@ -34,6 +34,9 @@ pub(crate) fn admit(head: &mut Parts) -> Result<(), Problem> {
     if head.uri.scheme().is_some() || head.uri.authority().is_some() {
         to_origin_form(head)?;
     }
+    if head.uri.path() == "*" && head.method != Method::OPTIONS {
+        return Err(Problem::Target);
+    }
     head.version = Version::HTTP_11;
     Ok(())
 }

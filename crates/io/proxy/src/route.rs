@@ -14,8 +14,9 @@ pub(crate) fn find<'a>(routes: &'a [Route], head: &Parts) -> Option<&'a Route> {
     find_by(routes, request::host(head), head.uri.path())
 }
 
-/// The same, of a host without its port and a path.
+/// The same, of a host without its port and a path; `*` is the whole server (RFC 9110, section 9.3.7), as `/` is.
 pub(crate) fn find_by<'a>(routes: &'a [Route], host: &str, path: &str) -> Option<&'a Route> {
+    let path = if path == "*" { "/" } else { path };
     routes.iter().find(|route| {
         route.host.as_ref().is_none_or(|wanted| host.eq_ignore_ascii_case(wanted))
             && begins_with(path, &route.path)

@@ -167,6 +167,26 @@ fn requests_go_by_host_and_path() {
 }
 
 #[test]
+fn options_of_the_whole_server_go_where_its_root_does() {
+    let backend = Backend::ok("root");
+    let address = backend.address;
+    let ingress = format!(
+        "  ingress: [ {{ name: out, listen: \"127.0.0.1:1\", upstream: \"{address}\" }} ]\n"
+    );
+    for section in [egress(1, "", "policy: random", &[address]), ingress] {
+        let proxy = start(&section);
+        let mut client = proxy.client("out");
+        for _ in 0..2 {
+            let answer = client.send("OPTIONS * HTTP/1.1\r\nhost: a\r\n\r\n").answer();
+            assert_eq!((answer.status, backend.last().line()), (200, "OPTIONS * HTTP/1.1"));
+        }
+        let before = backend.count();
+        assert_eq!(client.send("GET * HTTP/1.1\r\nhost: a\r\n\r\n").answer().status, 400);
+        assert_eq!(backend.count(), before);
+    }
+}
+
+#[test]
 fn all_threads_balance_as_one() {
     let gate = Gate::default();
     let backends: Vec<Backend> = (0..8).map(|_| Backend::gated(&gate)).collect();
