@@ -215,7 +215,10 @@ fn a_configuration_that_is_wrong_does_not_keep_its_operator_from_the_proxy() {
     let path = |name| directory.path().join(name);
     let (config, socket, backends) = (path("p.yaml"), path("p.sock"), path("backends.yaml"));
     let (list, broken) = (
-        format!("[ {{ name: b1, address: \"{}\" }}, {{ name: b2, address: \"127.0.0.1:9\" }} ]", keeping_backend()),
+        format!(
+            "[ {{ name: b1, address: \"{}\" }}, {{ name: b2, address: \"127.0.0.1:9\" }} ]",
+            keeping_backend()
+        ),
         "[ { name: b1, address: nowhere } ]",
     );
     let text = format!(
@@ -239,7 +242,9 @@ fn a_configuration_that_is_wrong_does_not_keep_its_operator_from_the_proxy() {
             false => std::fs::write(&backends, broken).expect("written"),
             true => std::fs::remove_file(&backends).expect("removed"),
         }
-        for command in [&["status"][..], &["drain", "b2"], &["drain", "b2", "--undo"], &["release", "pool"]] {
+        for command in
+            [&["status"][..], &["drain", "b2"], &["drain", "b2", "--undo"], &["release", "pool"]]
+        {
             let output = asked(command);
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
             assert!(output.status.success(), "{command:?}: {said}");

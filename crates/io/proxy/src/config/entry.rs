@@ -5,10 +5,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use plimsoll_admission::{AdaptiveOptions, AdmissionOptions, CapacityOptions};
-use plimsoll_config::{Cursor, Fields, quoted};
+use plimsoll_config::{Cursor, Fields};
 
+use super::named::Named;
 use super::notes::{Capture, Forwarding};
-use super::{Taken, all, name, numeric};
+use super::{Taken, all, numeric};
 use crate::cgroup::CpuGroup;
 use crate::cidr::Cidr;
 
@@ -180,11 +181,10 @@ impl Ingress {
 const LISTEN: &str = "where to listen, such as \"127.0.0.1:8080\"";
 
 impl Egress {
-    pub(super) fn read(
-        cursor: &Cursor<'_>,
-        taken: &mut Taken,
-        pools: Option<&[String]>,
-    ) -> Option<Self> {
+    pub(super) fn read(cursor: &Cursor<'_>, taken: &mut Taken, named: &mut Named) -> Option<Self> {
+        if !cursor.is_mapping() {
+            named.may_use_any();
+        }
         let fields = cursor.fields(&[
             "name",
             "listen",
@@ -198,12 +198,25 @@ impl Egress {
         ])?;
         let name = fields.required("name", "the entry's name", |c| taken.name(c));
         let listen = fields.required("listen", LISTEN, |c| taken.listen(c));
-        let routes = match (fields.get("routes"), pools) {
-            (Some(cursor), _) => all(cursor, "a list of routes", |c| route(c, pools)),
-            (None, Some([_])) => Some(vec![Route { host: None, path: "/".to_owned(), pool: 0 }]),
-            (None, Some([])) => cursor.problem("expected a pool to send to, in proxy.pools"),
-            (None, Some(_)) => cursor.problem("missing routes; expected them with several pools"),
-            (None, None) => None,
+        let routes = match (fields.get("routes"), named.count()) {
+            (Some(cursor), _) => {
+                if cursor.is_mapping() || cursor.is_scalar() {
+                    named.may_use_any();
+                }
+                all(cursor, "a list of routes", |c| route(c, named))
+            }
+            (None, Some(1)) => {
+                named.uses(0);
+                Some(vec![Route { host: None, path: "/".to_owned(), pool: 0 }])
+            }
+            (None, count) => {
+                named.may_use_any();
+                match count {
+                    Some(0) => cursor.problem("expected a pool to send to, in proxy.pools"),
+                    Some(_) => cursor.problem("missing routes; expected them with several pools"),
+                    None => None,
+                }
+            }
         };
         let (timeouts, limits) = bounds(&fields);
         let forwarding = Forwarding::read(&fields, listen);
@@ -229,7 +242,10 @@ fn announcing(cursor: &Cursor<'_>) -> Option<Vec<Cidr>> {
     all(cursor, "a list of networks", cidr)
 }
 
-fn route(cursor: &Cursor<'_>, pools: Option<&[String]>) -> Option<Route> {
+fn route(cursor: &Cursor<'_>, named: &mut Named) -> Option<Route> {
+    if cursor.value("pool").is_none() {
+        named.may_use_any();
+    }
     let fields = cursor.fields(&["host", "path", "pool"])?;
     let host = fields.optional("host", |c| {
         let what = "a host name or IP address without a port";
@@ -243,13 +259,7 @@ fn route(cursor: &Cursor<'_>, pools: Option<&[String]>) -> Option<Route> {
         };
         c.text_if("a path that begins with /", valid).map(str::to_owned)
     });
-    let pool = fields.required("pool", "a pool's name", |c| {
-        let wanted = name(c)?;
-        match pools?.iter().position(|name| *name == wanted) {
-            Some(index) => Some(index),
-            None => c.problem(format!("no pool is called {}", quoted(&wanted))),
-        }
-    });
+    let pool = fields.required("pool", "a pool's name", |c| named.find(c));
     Some(Route { host: host?, path: path?, pool: pool? })
 }
 

@@ -1,6 +1,7 @@
 //! The section `proxy` of the configuration: types, defaults, and how it is read.
 
 mod entry;
+mod named;
 mod notes;
 mod pool;
 pub(crate) mod source;
@@ -10,6 +11,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use named::Named;
 use plimsoll_config::{Cursor, Once};
 
 pub use entry::{Cpu, Egress, Ingress, Limits, Route, Timeouts};
@@ -71,27 +73,31 @@ impl ProxyConfig {
             let what = "an address and port such as \"127.0.0.1:7402\"";
             fields.required("listen", what, |c| taken.listen(c))
         });
+        let mut named = Named::default();
         let pools = fields.or("pools", Vec::new(), |c| {
-            let mut names = Once::default();
-            all(c, "a list of pools", |c| Pool::read(c, &mut names))
+            let pools = all(c, "a list of pools", |c| Pool::read(c, &mut named));
+            if named.count() == Some(0) {
+                named.list_is_wrong();
+            }
+            pools
         });
         let ingress = fields.or("ingress", Vec::new(), |c| {
             all(c, "a list of ingress entries", |c| Ingress::read(c, &mut taken))
         });
-        // Where pools could not be read, no entry can be blamed for naming one.
-        let names: Option<Vec<String>> =
-            pools.as_ref().map(|pools| pools.iter().map(|pool| pool.name.clone()).collect());
         let egress = fields.or("egress", Vec::new(), |c| {
-            all(c, "a list of egress entries", |c| Egress::read(c, &mut taken, names.as_deref()))
+            // Of a list that is none nothing is known.
+            if c.is_mapping() || c.is_scalar() {
+                named.may_use_any();
+            }
+            all(c, "a list of egress entries", |c| Egress::read(c, &mut taken, &mut named))
         });
+        let all_are_used = named.all_are_used(fields.get("pools").unwrap_or(cursor));
         let (ingress, egress, pools) = (ingress?, egress?, pools?);
         if ingress.is_empty() && egress.is_empty() {
             return cursor.problem("expected at least one entry in ingress or egress");
         }
-        let is_used = |index| egress.iter().any(|e| e.routes.iter().any(|r| r.pool == index));
-        if let Some(unused) = (0..pools.len()).find(|index| !is_used(*index)) {
-            let message = format!("no egress entry sends to the pool {:?}", pools[unused].name);
-            return fields.get("pools").unwrap_or(cursor).problem(message);
+        if !all_are_used {
+            return None;
         }
         Some(ProxyConfig {
             threads: threads?,

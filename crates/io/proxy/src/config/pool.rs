@@ -7,13 +7,13 @@ use plimsoll_admission::{
     FailureRetries, LedgerOptions, RefusalBudget, RefusalRetries, RetryOptions, WaitOptions,
     WhenNone,
 };
-use plimsoll_config::{Cursor, Fields, Once};
+use plimsoll_config::{Cursor, Fields};
 use plimsoll_policy::{
     Draw, EjectionSettings, ExpectedDelaySettings, HashKey, KeySource, PolicyKind, PrequalSettings,
     Probing, Settings, Sight, SlowStartSettings, UriPart,
 };
 
-use super::name;
+use super::named::Named;
 use super::notes::ProxyProtocol;
 use super::source::{self, Health, Source};
 use super::sticky::Cookie;
@@ -67,7 +67,8 @@ impl Pool {
         self.backends.iter().map(|backend| backend.weight).collect()
     }
 
-    pub(super) fn read(cursor: &Cursor<'_>, names: &mut Once<String>) -> Option<Self> {
+    pub(super) fn read(cursor: &Cursor<'_>, named: &mut Named) -> Option<Self> {
+        named.pool();
         let fields = cursor.fields(&[
             "name",
             "policy",
@@ -91,11 +92,7 @@ impl Pool {
             "proxy_protocol",
             "cookie",
         ])?;
-        let name = fields.required("name", "the pool's name", |c| {
-            let name = name(c)?;
-            names.take(name.clone(), c, "a name that no other pool has")?;
-            Some(name)
-        });
+        let name = fields.required("name", "the pool's name", |c| named.name(c));
         let policy = fields.or("policy", PolicyKind::ExpectedDelay, policy);
         let key = fields.optional("key", key);
         let backends = fields.required("backends", "a list of at least one backend", source::read);

@@ -334,3 +334,41 @@ fn several_pools_need_routes_and_one_needs_none() {
     let one = &one[..one.find("    - name: other").expect("it")];
     assert_eq!(read(one).expect("one pool").egress[0].routes.len(), 1);
 }
+
+#[test]
+fn mistakes_elsewhere_hide_none_of_pools_and_routes() {
+    let text = |routes: &str, first: &str| {
+        format!(
+            "proxy:
+  egress: [ {{ name: out, listen: \"127.0.0.1:8080\"{routes} }} ]
+  pools:
+    - {{ name: one, backends: [ {{ name: b1, address: \"127.0.0.1:1\" }} ]{first} }}
+    - {{ name: two, backends: [ {{ name: b1, address: \"127.0.0.1:1\" }} ] }}
+"
+        )
+    };
+    let found = |routes: &str, first: &str| {
+        let errors = read(&text(routes, first)).expect_err("mistakes");
+        let without_place =
+            |error: &String| error.splitn(4, ':').nth(3).unwrap_or("").trim().to_owned();
+        errors.iter().map(without_place).collect::<Vec<String>>()
+    };
+    let missing = "proxy.egress[0].routes[0].pool: no pool is called \"missing\"";
+    let unused = |name| format!("proxy.pools: no egress entry sends to the pool \"{name}\"");
+    let routes = ", routes: [ { path: /a, pool: missing }, { pool: one } ]";
+    assert_eq!(found(routes, ""), [missing.to_owned(), unused("two")]);
+    let wrong = found(routes, ", choices: 99");
+    assert_eq!((wrong.len(), &wrong[0][..], &wrong[1]), (3, missing, &unused("two")));
+    assert!(wrong[2].starts_with("proxy.pools[0].choices"), "{wrong:?}");
+    // Where it is not known what a route or a pool is called, nobody is blamed for it.
+    let unknown = found(", routes: [ { path: /a, pools: one }, { pool: one } ]", "");
+    assert_eq!(unknown.len(), 1, "{unknown:?}");
+    let nameless = text(", routes: [ { path: /a, pool: first }, { pool: two } ]", "")
+        .replace("name: one", "name: \"o ne\"");
+    let errors = read(&nameless).expect_err("a mistake");
+    assert!(errors.len() == 1 && errors[0].contains("proxy.pools[0].name"), "{errors:?}");
+    assert_eq!(
+        found("", ""),
+        ["proxy.egress[0]: missing routes; expected them with several pools"]
+    );
+}
