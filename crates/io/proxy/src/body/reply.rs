@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::Response;
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
+use hyper::header::{self, HeaderValue};
 use tokio::time::Instant;
 
 use crate::body::Source;
@@ -85,6 +86,10 @@ impl Passage {
         let (mut head, incoming) = response.into_parts();
         headers::remove_ours(&mut head.headers);
         headers::remove_hop_by_hop(&mut head.headers);
+        if request.as_ref().is_some_and(|request| !request.is_ended()) {
+            // What is left of the request is not waited for: the client's connection ends with the response.
+            head.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
         let held = Some((guard, lease));
         let open = client.open.clone();
         let passage = Passage { incoming, held, request, open, idle, until: None, error: None };

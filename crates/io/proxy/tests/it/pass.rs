@@ -302,7 +302,9 @@ fn an_early_response_does_not_leave_its_connection_to_others() {
     let proxy = start(&egress(1, "", "policy: random", &[address]));
     let mut client = proxy.client("out");
     client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100000\r\n\r\nabc");
-    assert_eq!(client.answer().status, 413);
+    let answer = client.answer();
+    assert_eq!((answer.status, answer.header("connection")), (413, Some("close")));
+    assert!(client.is_closed());
     until("it has ended", || proxy.in_flight() == 0);
     // The next is on a connection of its own, at once.
     assert_eq!(proxy.client("out").get("/").status, 413);
