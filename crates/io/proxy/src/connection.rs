@@ -80,7 +80,7 @@ async fn serve_awake<H: Handler>(
     loop {
         // A part of a head is hyper's already.
         let mut may_park = !parked.stream.stream().has_unread();
-        let came = parked.wait(&open, idle, quick.scratch()).await;
+        let came = parked.wait(&open, idle, quick.scratch(), is_first).await;
         if is_first {
             let foreign = match &came {
                 Came::Nothing => None,
@@ -150,9 +150,11 @@ impl<S> Parked<S> {
         open: &Open,
         idle: Duration,
         scratch: Option<&'a Scratch>,
+        is_new: bool,
     ) -> Came<'a> {
         poll_fn(|cx| {
-            if open.stop.is_stopping() {
+            let until = open.stop.newcomers_until();
+            if until.is_some_and(|until| !is_new || open.alarm.is_past(until)) {
                 return Poll::Ready(Came::Something);
             }
             if let Some(came) = self.poll(scratch, cx) {

@@ -35,6 +35,9 @@ use crate::wire::Wire;
 
 /// Pause after a failed accept: the cause (no file descriptors left, say) does not go away at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long a new connection has for its first request when the proxy is to end: it may be under way, and a client that
+/// gets nothing cannot know whether it was begun. Longer than any network takes.
+const NEWCOMER: Duration = Duration::from_secs(1);
 /// What a connection beyond the limit gets.
 const TURNED_AWAY: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\n\
@@ -71,7 +74,8 @@ pub(crate) trait Handler: 'static {
 /// Tells the connections of a thread that the proxy is to end, and knows when all have.
 #[derive(Default)]
 pub(crate) struct Stop {
-    is_stopping: Cell<bool>,
+    /// Since when it is to end.
+    since: Cell<Option<Instant>>,
     stopping: Notify,
     open: Cell<usize>,
     closed: Notify,
@@ -80,18 +84,23 @@ pub(crate) struct Stop {
 impl Stop {
     /// From now on no connection is accepted, and none takes another request.
     pub(crate) fn stop(&self) {
-        self.is_stopping.set(true);
+        self.since.set(Some(Instant::now()));
         self.stopping.notify_waiters();
     }
 
     /// Whether it is to end.
     pub(crate) fn is_stopping(&self) -> bool {
-        self.is_stopping.get()
+        self.since.get().is_some()
+    }
+
+    /// Until when a connection that is new is given time for its first request, if it is to end.
+    pub(crate) fn newcomers_until(&self) -> Option<Instant> {
+        self.since.get().map(|since| since + NEWCOMER)
     }
 
     /// When it is to end.
     pub(crate) async fn stopped(&self) {
-        if !self.is_stopping.get() {
+        if !self.is_stopping() {
             self.stopping.notified().await;
         }
     }
@@ -204,7 +213,7 @@ impl Drop for Open {
         self.counts.of_entry.fetch_sub(1, Ordering::Relaxed);
         self.counts.room.leave();
         self.stop.open.set(self.stop.open.get() - 1);
-        if self.stop.is_stopping.get() {
+        if self.stop.is_stopping() {
             self.stop.closed.notify_one();
         }
     }

@@ -33,6 +33,32 @@ fn requests_under_way_are_finished_and_no_more_are_taken() {
 }
 
 #[test]
+fn new_connections_have_time_for_their_first_request() {
+    let backend = Backend::ok("hello");
+    let address = backend.address;
+    let ingress = format!(
+        "  ingress: [ {{ name: out, listen: \"127.0.0.1:1\", upstream: \"{address}\" }} ]\n"
+    );
+    for section in [egress(1, "", "policy: random", &[address]), ingress] {
+        // Not always, where this test itself takes longer than they are given.
+        until("they are served", || {
+            let proxy = start(&section);
+            let (mut old, mut new) = (proxy.client("out"), proxy.client("out"));
+            assert_eq!(old.get("/").status, 200);
+            let ending = thread::spawn(move || proxy.proxy.stop(PATIENCE));
+            assert!(old.is_closed(), "one that has been served is closed at once");
+            new.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+            let answer = new.try_answer(Kind::Response);
+            assert!(new.is_closed());
+            ending.join().expect("an end");
+            answer.is_some_and(|answer| {
+                answer.status == 200 && answer.header("connection") == Some("close")
+            })
+        });
+    }
+}
+
+#[test]
 fn it_does_not_wait_for_ever() {
     let gate = Gate::default();
     let backend = Backend::gated(&gate);
