@@ -248,6 +248,9 @@ fn a_configuration_that_is_wrong_does_not_keep_its_operator_from_the_proxy() {
             let output = asked(command);
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
             assert!(output.status.success(), "{command:?}: {said}");
+            let table = asked(&["status"]).stdout;
+            let is_drained = String::from_utf8_lossy(&table).contains(" drained ");
+            assert_eq!(is_drained, command == ["drain", "b2"], "the table says so");
         }
         // That is the proxy's own to validate: it says what is wrong.
         let reload = asked(&["reload"]);

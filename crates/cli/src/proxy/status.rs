@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use plimsoll_proxy::{RequestStatus, Status};
-use plimsoll_terminal::table::{Table, left, right};
-use plimsoll_terminal::{Format, Screen};
+use plimsoll_proxy::{BackendState, RequestStatus, Status};
+use plimsoll_terminal::table::{Cell, Table, left, right};
+use plimsoll_terminal::{Format, Screen, Tone};
 
 use super::{Asked, failed};
 
@@ -42,6 +42,7 @@ fn table(status: &Status, screen: &Screen) -> String {
         left("ENTRY"),
         left("POOL"),
         left("BACKEND"),
+        left("STATE"),
         right("IN FLIGHT"),
         right("SENT"),
         right("OK"),
@@ -52,19 +53,29 @@ fn table(status: &Status, screen: &Screen) -> String {
     ]);
     for entry in &status.ingress {
         let backend = entry.upstream.to_string();
-        table.row(row([&entry.name, "(ingress)", &backend], &entry.application));
+        table.row(row([&entry.name, "(ingress)", &backend], "".into(), &entry.application));
     }
     for entry in &status.egress {
         for pool in &entry.pools {
             for backend in &pool.backends {
-                table.row(row([&entry.name, &pool.name, &backend.name], &backend.requests));
+                let names = [&entry.name[..], &pool.name, &backend.name];
+                table.row(row(names, state(backend.state), &backend.requests));
             }
         }
     }
     table.render(screen)
 }
 
-fn row(names: [&str; 3], requests: &RequestStatus) -> Vec<plimsoll_terminal::table::Cell> {
+fn state(state: BackendState) -> Cell {
+    match state {
+        BackendState::Up => Cell::toned("up", Tone::Plain),
+        BackendState::Down => Cell::toned("down", Tone::Bad),
+        BackendState::Drained => Cell::toned("drained", Tone::Warn),
+        BackendState::Left => Cell::toned("left", Tone::Warn),
+    }
+}
+
+fn row(names: [&str; 3], state: Cell, requests: &RequestStatus) -> Vec<Cell> {
     let mean = match requests.succeeded {
         0 => None,
         count => Some(requests.latency_sum_s * 1e3 / count as f64),
@@ -79,5 +90,5 @@ fn row(names: [&str; 3], requests: &RequestStatus) -> Vec<plimsoll_terminal::tab
     ];
     let names = names.into_iter().map(Into::into);
     let counts = counts.into_iter().map(|count| count.to_string().into());
-    names.chain(counts).chain([plimsoll_terminal::maybe(mean).into()]).collect()
+    names.chain([state]).chain(counts).chain([plimsoll_terminal::maybe(mean).into()]).collect()
 }
