@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Of the proxy, and connections beyond it.
 const LIMIT: u64 = 64;
 const FLOOD: usize = 200;
+const COUNT: usize = 4;
 
 /// Not a test by itself: the proxy's process, where there is a backend in the environment.
 #[test]
@@ -27,7 +29,7 @@ fn the_proxy() {
         "proxy:
   threads: 1
   egress: [ {{ name: out, listen: \"127.0.0.1:1\" }} ]
-  pools: [ {{ name: pool, policy: round_robin, backends: [ {backends} ] }} ]
+  pools: [ {{ name: pool, policy: hash_map, key: uri, backends: [ {backends} ] }} ]
 "
     );
     let document = Document::parse("test", &text).expect("YAML");
@@ -90,31 +92,74 @@ impl Drop for Process {
     }
 }
 
-fn backend() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("an address");
-    thread::spawn(move || {
-        for mut stream in listener.incoming().map_while(Result::ok) {
-            thread::spawn(move || {
-                let mut bytes = [0; 4_096];
-                while stream.read(&mut bytes).is_ok_and(|n| n > 0) {
-                    let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
-                    if stream.write_all(answer).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-    });
-    address
+/// Backends that count requests, and hold those for `/hold…` while they are closed.
+#[derive(Default)]
+struct Backends {
+    /// How many have come to each; whether they are closed.
+    state: Mutex<([usize; COUNT], bool)>,
+    changed: Condvar,
 }
 
-/// Whether a request on this connection is answered 200 within a while.
-fn is_served(stream: &mut TcpStream, within: Duration) -> bool {
-    stream.set_read_timeout(Some(within)).expect("a timeout");
-    if stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").is_err() {
-        return false;
+impl Backends {
+    fn start() -> (Arc<Self>, Vec<SocketAddr>) {
+        let backends: Arc<Self> = Arc::default();
+        let addresses = (0..COUNT).map(|index| backends.clone().listen(index)).collect();
+        (backends, addresses)
     }
+
+    fn listen(self: Arc<Self>, index: usize) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        thread::spawn(move || {
+            for mut stream in listener.incoming().map_while(Result::ok) {
+                let backends = self.clone();
+                thread::spawn(move || {
+                    let mut bytes = [0; 4_096];
+                    while stream.read(&mut bytes).is_ok_and(|n| n > 0) {
+                        backends.hold(index, bytes.starts_with(b"GET /hold"));
+                        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+                        if stream.write_all(answer).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        address
+    }
+
+    fn hold(&self, index: usize, is_held: bool) {
+        let mut state = self.state.lock().expect("a state");
+        state.0[index] += 1;
+        self.changed.notify_all();
+        drop(self.changed.wait_timeout_while(state, PATIENCE, |state| is_held && state.1));
+    }
+
+    fn close(&self, is_closed: bool) {
+        self.state.lock().expect("a state").1 = is_closed;
+        self.changed.notify_all();
+    }
+
+    fn counts(&self) -> [usize; COUNT] {
+        self.state.lock().expect("a state").0
+    }
+
+    /// Waits until so many have come to this one.
+    fn until(&self, index: usize, count: usize) {
+        let state = self.state.lock().expect("a state");
+        let is_missing = |state: &mut ([usize; COUNT], bool)| state.0[index] < count;
+        let (state, _) = self.changed.wait_timeout_while(state, PATIENCE, is_missing).expect("it");
+        assert!(state.0[index] >= count, "{:?} of {count} have come", state.0);
+    }
+}
+
+fn ask(stream: &mut TcpStream, path: &str) -> bool {
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n").as_bytes()).is_ok()
+}
+
+/// Whether what was asked is answered 200 within a while.
+fn is_answered(stream: &mut TcpStream, within: Duration) -> bool {
+    stream.set_read_timeout(Some(within)).expect("a timeout");
     let mut bytes = Vec::new();
     let mut piece = [0; 1_024];
     while !bytes.ends_with(b"\r\n\r\nok") {
@@ -126,11 +171,46 @@ fn is_served(stream: &mut TcpStream, within: Duration) -> bool {
     bytes.starts_with(b"HTTP/1.1 200 ")
 }
 
+fn is_served(stream: &mut TcpStream, within: Duration) -> bool {
+    ask(stream, "/") && is_answered(stream, within)
+}
+
+#[test]
+fn idle_connections_make_room_for_requests_to_other_backends() {
+    let (backends, addresses) = Backends::start();
+    let mut proxy = Process::start(&addresses);
+    let room: usize = proxy.says("has room for ").parse().expect("a number");
+    let address: SocketAddr = proxy.says("listens ").parse().expect("an address");
+    let mut clients: Vec<TcpStream> =
+        (0..room).map(|_| TcpStream::connect(address).expect("a connection")).collect();
+    // A path that goes to this backend.
+    let mut path_to = |wanted: usize| {
+        let mut paths = (0..1_000).map(|n| format!("/hold/{n}"));
+        let leads_there = |path: &String| {
+            let before = backends.counts()[wanted];
+            assert!(ask(&mut clients[0], path) && is_answered(&mut clients[0], PATIENCE));
+            backends.counts()[wanted] > before
+        };
+        paths.find(leads_there).expect("a path")
+    };
+    let paths: Vec<String> = (0..COUNT).map(&mut path_to).collect();
+    // As many connections are idle to each as it had requests at a time: together more than there are files.
+    for (index, path) in paths.iter().enumerate() {
+        let before = backends.counts()[index];
+        backends.close(true);
+        assert!(clients.iter_mut().all(|client| ask(client, path)));
+        backends.until(index, before + room);
+        backends.close(false);
+        assert!(clients.iter_mut().all(|client| is_answered(client, PATIENCE)));
+    }
+    assert!(room * (COUNT + 1) > LIMIT as usize, "{room}: the limit was never reached");
+}
+
 #[test]
 fn a_flood_at_the_limit_of_open_files_leaves_the_others_served() {
     // More than one, so that a client of before needs connections to backends that it had none to.
-    let backends: Vec<SocketAddr> = (0..3).map(|_| backend()).collect();
-    let mut proxy = Process::start(&backends);
+    let (_, addresses) = Backends::start();
+    let mut proxy = Process::start(&addresses);
     let room: usize = proxy.says("has room for ").parse().expect("a number");
     assert!((4..LIMIT as usize / 2).contains(&room), "{room}");
     let address: SocketAddr = proxy.says("listens ").parse().expect("an address");
@@ -139,8 +219,8 @@ fn a_flood_at_the_limit_of_open_files_leaves_the_others_served() {
     let mut flood: Vec<TcpStream> =
         (0..FLOOD).map(|_| TcpStream::connect(address).expect("the kernel takes it")).collect();
     // A client that was there before is served all the while, and as many more as there is room for.
-    for _ in 0..20 {
-        assert!(is_served(&mut first, PATIENCE));
+    for n in 0..20 {
+        assert!(ask(&mut first, &format!("/{n}")) && is_answered(&mut first, PATIENCE));
     }
     let served = flood.iter_mut().filter_map(|one| is_served(one, PATIENCE).then_some(())).count();
     assert_eq!(served, room - 1);
