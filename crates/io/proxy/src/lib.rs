@@ -11,9 +11,10 @@
 //!
 //! config/    the section `proxy`: types, defaults, how it is read
 //! run        listeners, threads, the end
-//! serve      clients' connections are accepted; connection: one of them, parked while it is idle (linger, wire)
+//! serve      clients' connections are accepted; connection: one of them, parked while it is idle (linger, wire, stream)
+//! room       how many clients the limit of open files leaves room for
 //! alarm      one timer for all time-outs of a connection
-//! request    what must hold of a request; headers: what ends here
+//! request    what must hold of a request; headers: what ends here; framing: chunks or a length
 //! quick      plain requests (plain), passed on without hyper
 //! egress     picks and tries (route, tried); balance/: one policy on many threads
 //! waiting    requests that were refused wait for room; patience: one of them
