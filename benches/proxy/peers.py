@@ -13,6 +13,7 @@ import time
 HZ = os.sysconf("SC_CLK_TCK")
 BACKENDS = [19001, 19002, 19003, 19004]
 PORTS = {"plimsoll": 18001, "haproxy": 18002, "nginx": 18003, "envoy": 18004}
+METRICS = 18012
 # The load generator and the backends share one core, the proxy has the other.
 LOAD_CORE, PROXY_CORE = "0", "1"
 
@@ -62,9 +63,13 @@ backend be
 PLIMSOLL = """
 proxy:
   threads: {threads}
-  egress: [ {{ name: bench, listen: "127.0.0.1:{port}", timeouts: {{ idle: 300s }} }} ]
+  socket: {dir}/plimsoll.sock
+  metrics: {{ listen: "127.0.0.1:{metrics}" }}
+  access_log: {{ file: {dir}/plimsoll-access.log, sample: 0.01 }}
+  egress:
+    - {{ name: bench, listen: "127.0.0.1:{port}", timeouts: {{ connect: 5s, request: 300s, idle: 300s }}, x_forwarded: append }}
   pools:
-    - {{ name: be, policy: {policy}, backends: [ {servers} ] }}
+    - {{ name: be, policy: {policy}, health: {{ path: / }}, ejection: {{ consecutive_failures: 5 }}, backends: [ {servers} ] }}
 """
 
 
@@ -150,7 +155,9 @@ class Bench:
         port = PORTS[kind]
         if kind == "plimsoll":
             servers = ", ".join(f'{{ name: b{p}, address: "127.0.0.1:{p}" }}' for p in BACKENDS)
-            text = PLIMSOLL.format(port=port, servers=servers, threads=threads, policy=policy)
+            text = PLIMSOLL.format(
+                dir=self.dir, port=port, metrics=METRICS, servers=servers, threads=threads, policy=policy
+            )
             command = [path or self.args.plimsoll, "proxy", "run", "--config", self.write("plimsoll.yaml", text)]
         elif kind == "haproxy":
             servers = "\n".join(f"  server s{p} 127.0.0.1:{p} weight 100" for p in BACKENDS)
