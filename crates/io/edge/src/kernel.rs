@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use aya::maps::{Array, MapData, PerCpuArray};
 use aya::programs::links::{FdLink, PinnedLink};
@@ -13,6 +15,9 @@ use plimsoll_l4::network::{self, Link};
 use plimsoll_l4::{AttachMode, link_pin};
 
 use crate::error::EdgeError;
+
+/// Within this time the kernel lets go of a link whose pin was removed.
+const LETS_GO: Duration = Duration::from_secs(2);
 
 /// What a run of a program did with a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,6 +107,14 @@ pub(crate) fn attach(
 ) -> Result<(), EdgeError> {
     let path = link_pin(pins, &link.name);
     let failed = |error: String| EdgeError::Interface { name: link.name.clone(), error };
+    if let Some(held) = link.xdp.filter(|held| *held != mode && path.exists()) {
+        // The kernel takes one mode at a time: for a moment packets are its own.
+        let _ = fs::remove_file(&path);
+        return attach_when_free(program, link, mode, &path).or_else(|error| {
+            attach_when_free(program, link, held, &path).map_err(failed)?;
+            Err(failed(format!("stays in the mode that it was in: {error}")))
+        });
+    }
     if let Ok(pinned) = PinnedLink::from_pin(&path)
         && let Ok(held) = XdpLink::try_from(FdLink::from(pinned))
         && let Ok(id) = program.attach_to_link(held)
@@ -110,15 +123,45 @@ pub(crate) fn attach(
         return Ok(());
     }
     let _ = fs::remove_file(&path);
+    attach_anew(program, link, mode, &path).map_err(failed)
+}
+
+/// The kernel lets go of a link some time after its last pin is gone.
+fn attach_when_free(
+    program: &mut Xdp,
+    link: &Link,
+    mode: AttachMode,
+    path: &Path,
+) -> Result<(), String> {
+    let began = Instant::now();
+    loop {
+        match attach_anew(program, link, mode, path) {
+            Err(error) if is_held(&error) && began.elapsed() < LETS_GO => {
+                thread::sleep(Duration::from_millis(1));
+            }
+            done => return done,
+        }
+    }
+}
+
+fn attach_anew(
+    program: &mut Xdp,
+    link: &Link,
+    mode: AttachMode,
+    path: &Path,
+) -> Result<(), String> {
     let id = program
         .attach_to_if_index(link.index, flags(mode))
-        .map_err(|error| failed(why_not_attached(&error, mode)))?;
-    let taken = program.take_link(id).map_err(|error| failed(error.to_string()))?;
-    let link = FdLink::try_from(taken).map_err(|_| {
-        failed("expected a kernel with BPF links for XDP (5.9 or later)".to_owned())
-    })?;
-    link.pin(&path).map_err(|error| failed(error.to_string()))?;
+        .map_err(|error| why_not_attached(&error, mode))?;
+    let taken = program.take_link(id).map_err(|error| error.to_string())?;
+    let link = FdLink::try_from(taken)
+        .map_err(|_| "expected a kernel with BPF links for XDP (5.9 or later)".to_owned())?;
+    link.pin(path).map_err(|error| error.to_string())?;
     Ok(())
+}
+
+fn is_held(error: &str) -> bool {
+    error.contains("os error 16") || error.contains("os error 17")
 }
 
 /// Puts a program of an object onto an interface, until the object is dropped.
@@ -144,7 +187,7 @@ fn flags(mode: AttachMode) -> XdpMode {
 
 fn why_not_attached(error: &aya::programs::ProgramError, mode: AttachMode) -> String {
     let text = EdgeError::kernel("XDP")(ErrorText(error)).to_string();
-    if text.contains("os error 16") || text.contains("os error 17") {
+    if is_held(&text) {
         return format!(
             "another XDP program is attached (`ip link show` names it); expected none: {text}"
         );

@@ -4,16 +4,20 @@ use plimsoll_edge::config::Interface;
 use plimsoll_edge::doctor::{Level, examine};
 use plimsoll_edge::{EdgeError, detach};
 use plimsoll_l4::AttachMode;
+use plimsoll_l4::network::Link;
 
 use crate::bad::rig;
 use crate::rig::{Rig, privileged, until};
 
+fn link(rig: &Rig, interface: &str) -> Link {
+    let links = rig.net.inside("fwd", plimsoll_l4::network::links).expect("a thread");
+    let mut links = links.expect("links").into_iter();
+    links.find(|link| link.name == interface).expect("there")
+}
+
 /// Whether the forwarder's interface has a program.
 fn has_program(rig: &Rig, interface: &str) -> bool {
-    let links = rig.net.inside("fwd", plimsoll_l4::network::links).expect("a thread");
-    let links = links.expect("links");
-    let link = links.iter().find(|link| link.name == interface).expect("there");
-    !link.programs.is_empty()
+    !link(rig, interface).programs.is_empty()
 }
 
 fn detached(rig: &Rig) -> Result<(), EdgeError> {
@@ -57,4 +61,18 @@ fn a_program_is_taken_off_where_it_is_not_configured_and_by_detach() {
     until("the program is off", || !has_program(&rig, "eth0"));
     assert!(!warnings(&rig).iter().any(is_left), "nothing is left");
     detached(&rig).expect("as it was");
+}
+
+#[test]
+fn another_mode_holds_from_the_next_start_on() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = rig("forward");
+    for mode in [AttachMode::Generic, AttachMode::Native] {
+        rig.stop_forwarder();
+        rig.config.interfaces[0].mode = mode;
+        rig.start_forwarder();
+        assert_eq!(link(&rig, "eth0").xdp, Some(mode));
+    }
 }

@@ -26,13 +26,22 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
+/// Up to nine tries after a refusal.
+fn bloc() -> serde_json::Value {
+    let budget = json!({ "per_admitted": 9, "burst": 100 });
+    json!({ "policy": "bloc", "refusals": { "most": 9, "budget": budget } })
+}
+
 const BLOC: Way = Way {
     name: "BLOC, capacity 10",
-    pool: || {
-        let budget = json!({ "per_admitted": 9, "burst": 100 });
-        json!({ "policy": "bloc", "refusals": { "most": 9, "budget": budget } })
-    },
+    pool: bloc,
     ingress: Some(|| json!({ "capacity": { "static": 10 } })),
+};
+/// What a capacity of 10 means to clients, where the number of cores and the service time are learned.
+const MAX_WAIT: Way = Way {
+    name: "BLOC, max_wait 2.5 s",
+    pool: bloc,
+    ingress: Some(|| json!({ "capacity": { "adaptive": { "max_wait": "2500ms" } } })),
 };
 const DEFAULTS: Way = Way {
     name: "defaults",
@@ -70,13 +79,14 @@ struct Case {
     load: Load,
 }
 
-const CASES: [Case; 9] = [
+const CASES: [Case; 10] = [
     Case { way: BLOC, frontends: FRONTENDS, load: HEY },
     Case { way: DEFAULTS, frontends: FRONTENDS, load: HEY },
     Case { way: LC, frontends: FRONTENDS, load: HEY },
     Case { way: P2C, frontends: FRONTENDS, load: HEY },
     Case { way: LC, frontends: 1, load: HEY },
     Case { way: WAITING, frontends: FRONTENDS, load: HEY },
+    Case { way: MAX_WAIT, frontends: FRONTENDS, load: HEY },
     Case { way: BLOC, frontends: FRONTENDS, load: POISSON },
     Case { way: DEFAULTS, frontends: FRONTENDS, load: POISSON },
     Case { way: LC, frontends: FRONTENDS, load: POISSON },
@@ -127,7 +137,7 @@ fn table(seen: &[Seen]) -> Result<Table, Failure> {
 }
 
 fn comparisons(seen: &[Seen]) -> Vec<Comparison> {
-    let [bloc, defaults, lc, p2c, one, waiting, ..] = seen else { return Vec::new() };
+    let [bloc, defaults, lc, p2c, one, waiting, max_wait, ..] = seen else { return Vec::new() };
     let number = |what: &str, paper, ours| {
         Comparison::number(Emulated, what, (paper, Tolerance::Part(0.3)), ours, "s")
     };
@@ -158,9 +168,11 @@ fn comparisons(seen: &[Seen]) -> Vec<Comparison> {
     let percent = bloc.failed_percent();
     all.push(Comparison::bound(Emulated, failed, ("at most 2.9", few), percent, "%").why(WHY));
     all.push(beside_one(("BLOC", bloc), one).why(WHY));
-    for (name, seen, why) in
-        [("the defaults", defaults, WHY), ("the defaults, waiting", waiting, WHY_WAITING)]
-    {
+    for (name, seen, why) in [
+        ("the defaults", defaults, WHY),
+        ("the defaults, waiting", waiting, WHY_WAITING),
+        (MAX_WAIT.name, max_wait, WHY),
+    ] {
         let target = |what: String, bound: Bound, ours, unit: &str| {
             let words = format!("not in it; wanted: {bound}");
             Comparison::bound(Emulated, &what, (&words, bound), ours, unit).target().why(why)
@@ -214,7 +226,8 @@ fn notes() -> Vec<String> {
         "100 users as `hey -c 100 -disable-keepalive`: each sends its next request, on a new connection, when the last \
          was answered or refused. BLOC: capacity 10, up to 9 tries after a refusal. Defaults: `expected_delay`, adaptive \
          capacity; waiting: what was refused waits at its frontend, up to 10 s. A request that failed was refused by all \
-         that it was sent to.",
+         that it was sent to. `max_wait` 2.5 s: capacity is learned, and a request is refused that would wait longer \
+         for a core.",
     ]
     .map(str::to_owned)
     .to_vec()
