@@ -25,6 +25,7 @@ fn the_json_has_the_shape_that_was_promised() {
         "asked_rps",
         "backend",
         "check_interval_s",
+        "error_share",
         "expected_ms",
         "latency_ms",
         "programmed",
