@@ -39,7 +39,7 @@ pub(super) struct Member {
     pub(super) last: Option<BalancerReport>,
     /// Its part of what is planned; all, where nothing is divided.
     pub(super) subset: Row,
-    /// The weights that it should hold.
+    /// The weights that it should hold, of those in the plan.
     pub(super) due: Row,
     /// What was last told of the servers that it has.
     pub(super) said: String,
@@ -57,6 +57,23 @@ pub(super) struct Member {
 }
 
 impl Member {
+    pub(super) fn new(name: Named, handle: SinkHandle) -> Self {
+        Member {
+            name,
+            handle,
+            last: None,
+            subset: Row::new(),
+            due: Row::new(),
+            said: String::new(),
+            strays: Row::new(),
+            moves: false,
+            fresh: false,
+            heard: Instant::now(),
+            lost: None,
+            answer: None,
+        }
+    }
+
     pub(super) fn is_live(&self) -> bool {
         self.lost.is_none()
     }
@@ -66,6 +83,11 @@ impl Member {
         let servers = self.last.iter().flat_map(|report| &report.servers);
         let down = servers.filter(|server| !server.status.takes_traffic()).map(|s| s.backend);
         down.filter(|id| self.subset.get(id).is_some_and(|weight| *weight > 0))
+    }
+
+    /// The weight of a server that it should hold; what it holds, where the plan leaves the server alone.
+    pub(super) fn due_or_held(&self, id: BackendId, held: u32) -> u32 {
+        self.due.get(&id).copied().unwrap_or(held)
     }
 
     /// Weights that it holds and should not.

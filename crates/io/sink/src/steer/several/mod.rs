@@ -35,21 +35,8 @@ pub fn start(
     subsets: Option<u32>,
 ) -> SinkHandle {
     let (handle, end) = SinkHandle::new();
-    let member = |(name, handle)| Member {
-        name,
-        handle,
-        last: None,
-        subset: Row::new(),
-        due: Row::new(),
-        said: String::new(),
-        strays: Row::new(),
-        moves: false,
-        fresh: false,
-        heard: Instant::now(),
-        lost: None,
-        answer: None,
-    };
-    let members: Vec<Member> = members.into_iter().map(member).collect();
+    let members = members.into_iter().map(|(name, handle)| Member::new(name, handle));
+    let members: Vec<Member> = members.collect();
     let shares = Shares::new(members.len());
     let subsets = subsets.map(|greatest| Subsets::new(members.len(), greatest));
     let several = Several {
@@ -163,7 +150,7 @@ impl Several {
         }
         self.is_whole = !self.can_serve();
         for member in &mut self.members {
-            member.due.extend(if self.is_whole { &planned } else { &member.subset });
+            member.due.clone_from(if self.is_whole { &planned } else { &member.subset });
         }
         if is_divided && self.subsets.is_some() {
             self.tell_subsets(&planned);
@@ -334,7 +321,7 @@ impl Several {
             (Some((member, first)), None) => {
                 let of_plan = |(id, held): &(BackendId, u32)| {
                     let planned = self.planned.get(id).copied();
-                    (*id, as_planned(*held, member.due.get(id).copied(), planned))
+                    (*id, as_planned(*held, member.due_or_held(*id, *held), planned))
                 };
                 SinkReport::Applied(Applied {
                     epoch,
@@ -371,7 +358,7 @@ impl Several {
         if self.degraded != self.degraded_by() {
             self.tell_degraded();
         }
-        let report = match added(&self.members, &self.planned) {
+        let report = match added(&self.members, &self.planned, self.epoch.is_some()) {
             Ok(report) => SinkReport::Read(report, Duration::ZERO),
             Err(reason) => SinkReport::Lost(Loss { reason, retryable: false, absent: false }),
         };

@@ -11,17 +11,21 @@ use crate::steer::subsets::Row;
 
 /// A weight that a member holds in terms of the plan: what was planned where it holds what is due, and otherwise
 /// something else.
-pub(super) fn as_planned(held: u32, due: Option<u32>, planned: Option<u32>) -> u32 {
+pub(super) fn as_planned(held: u32, due: u32, planned: Option<u32>) -> u32 {
     match planned {
-        Some(planned) if due == Some(held) => planned,
+        Some(planned) if due == held => planned,
         // By chance what the plan has for all balancers together.
         Some(planned) if planned == held => planned.saturating_add(1),
         _ => held,
     }
 }
 
-/// The sum of what all have last reported.
-pub(super) fn added(members: &[Member], planned: &Row) -> Result<BalancerReport, String> {
+/// The sum of what all have last reported; `under_way`: a plan is.
+pub(super) fn added(
+    members: &[Member],
+    planned: &Row,
+    under_way: bool,
+) -> Result<BalancerReport, String> {
     let reports = || members.iter().filter_map(|m| Some((m, m.last.as_ref()?)));
     let live = reports().find(|(m, _)| m.is_live());
     let (_, base) = live.ok_or("no balancer is there")?;
@@ -36,8 +40,9 @@ pub(super) fn added(members: &[Member], planned: &Row) -> Result<BalancerReport,
     let servers = ids.map(|id| {
         let of = reports().filter_map(|(m, report)| {
             let server = report.servers.iter().find(|server| server.backend == id)?;
-            // While it moves to another subset, weights of before and of after are ours.
-            let due = if m.moves { Some(server.weight) } else { m.due.get(&id).copied() };
+            // While it moves to another subset, or to a plan, weights of before and of after are ours.
+            let moves = m.moves || under_way && m.answer.is_none();
+            let due = if moves { server.weight } else { m.due_or_held(id, server.weight) };
             Some((m.is_live(), server, due))
         });
         server(id, of.collect(), planned.get(&id).copied())
@@ -53,7 +58,7 @@ pub(super) fn added(members: &[Member], planned: &Row) -> Result<BalancerReport,
 
 fn server(
     backend: BackendId,
-    all: Vec<(bool, &ServerReport, Option<u32>)>,
+    all: Vec<(bool, &ServerReport, u32)>,
     planned: Option<u32>,
 ) -> ServerReport {
     let live = || all.iter().filter(|(live, ..)| *live).map(|(_, report, _)| *report);
@@ -89,5 +94,41 @@ fn server(
                 sum_us: sum.sum_us.saturating_add(one.sum_us),
             })
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_model::{Method, MethodKind, Nanos};
+
+    use super::*;
+    use crate::steer::handle::SinkHandle;
+    use crate::steer::several::member::Named;
+
+    #[test]
+    fn weights_of_before_are_no_strangers_while_a_plan_is_under_way() {
+        let id = BackendId(5);
+        let mut member =
+            Member::new(Named { place: "a".to_owned(), pool: None }, SinkHandle::new().0);
+        let server = ServerReport::new(id, 0, ServerStatus::Up);
+        member.last = Some(BalancerReport {
+            at: Nanos::ZERO,
+            method: Method { name: "leastconn".to_owned(), kind: MethodKind::InFlight },
+            generation: 1,
+            traffic: Traffic::Counted,
+            servers: vec![server],
+        });
+        let planned = Row::from([(id, 80)]);
+        member.due.clone_from(&planned);
+        let weight = |member: &Member, under_way| {
+            let members = std::slice::from_ref(member);
+            added(members, &planned, under_way).expect("it is there").servers[0].weight
+        };
+        assert_eq!((weight(&member, true), weight(&member, false)), (80, 0));
+        member.answer =
+            Some(Err(crate::Loss { reason: String::new(), retryable: true, absent: false }));
+        assert_eq!(weight(&member, true), 0, "it has answered");
+        member.due.clear();
+        assert_eq!(weight(&member, true), 80, "plans leave it alone");
     }
 }
