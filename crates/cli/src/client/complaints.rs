@@ -6,7 +6,7 @@ use plimsoll_control::{BackendState, BackendView, Phase, ServiceView};
 /// Clients who wait this many times as long as an unloaded backend takes wait for others.
 const LONG: f64 = 10.0;
 
-/// A backend with at least this share of errors among its answers is reported.
+/// A backend with at least this share of errors among its answers is reported; the controller ejects from the same share on.
 const ERRORS: f64 = 0.1;
 /// Where at least this part of all answers are errors, no request is served.
 const ALL: f64 = 0.95;

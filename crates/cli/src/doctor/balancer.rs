@@ -22,11 +22,11 @@ pub async fn examine(
 ) {
     let before = findings.all().len();
     let mut methods = Vec::new();
-    let mut told_by = Vec::new();
+    let mut by_place = Vec::new();
     for sink in setup.sink.iter() {
         let from = findings.all().len();
         let method = one(service, sink, setup, told, left_alone, findings).await;
-        told_by.push((from..findings.all().len(), sink.place()));
+        by_place.push((from..findings.all().len(), sink.place()));
         methods.push((sink.place(), method));
     }
     let subsets = setup.sink.have_subsets();
@@ -36,8 +36,8 @@ pub async fn examine(
         let what = format!("the daemon cannot steer it: {trouble}");
         findings.add(Finding::error(&service.name, what, ""));
     }
-    if told_by.len() > 1 {
-        for (those, place) in told_by {
+    if by_place.len() > 1 {
+        for (those, place) in by_place {
             findings.name_place(those, &place);
         }
     }
