@@ -76,7 +76,7 @@ bench-peers: lab ## Plimsoll's proxy, HAProxy and Envoy on the pool of the Knaps
 bench-l4: deps ## nanoseconds per packet of the layer-4 program (5 min, root)
 	$(CARGO) build --locked --release -p plimsoll-l4bench --examples
 	nice -n -20 taskset -c 1 $(RELEASE)/examples/ns_per_packet 7 1048576 "client to server" "server to client" "LRU table, hit"
-	nice -n -20 taskset -c 1 $(RELEASE)/examples/ns_per_packet 9 300000 "first packet" insert
+	nice -n -20 taskset -c 1 $(RELEASE)/examples/ns_per_packet 9 300000 SYN insert
 
 bench-polling: deps ## processor time of the daemon by default, and of HAProxy for being read (45 min)
 	$(CARGO) bench --locked -p plimsoll --bench polling

@@ -149,9 +149,9 @@ fn queues() {
         let mut unproven = 0;
         for _ in 0..POOLS {
             let (queues, total) = pools::queues(backends, &mut rng);
-            let bears = |curve: &QueueCurve| 0.98 * curve.capacity();
+            let most_of = |curve: &QueueCurve| 0.98 * curve.capacity();
             let carriers: Vec<CurveBackend<'_>> =
-                queues.iter().map(|q| CurveBackend { curve: q, max_load: bears(q) }).collect();
+                queues.iter().map(|q| CurveBackend { curve: q, max_load: most_of(q) }).collect();
             let mut pack = |theta, seconds: &mut Vec<f64>| {
                 let problem = CurveProblem { backends: &carriers, total, theta };
                 let (took, packing) = timed(|| pack_curves(&problem, Objective::Traffic));

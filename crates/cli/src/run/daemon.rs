@@ -24,6 +24,7 @@ use super::file::Follow;
 use super::keeper::{Keeper, KeeperThread};
 use super::log;
 use super::looker::{Base, Looker};
+use super::pace::Pace;
 use super::record;
 use super::service::{Service, Shared};
 use super::supervise::{BACKOFF, keep_running};
@@ -173,7 +174,7 @@ impl Daemon {
         let store = Arc::new(store.await.map_err(io::Error::other)??);
         let (keeper, thread) = Keeper::start(store.clone())?;
         let steering = Steering::new(origin);
-        let shared = Shared { seed: options.seed, keeper, steering, backends: Arc::default() };
+        let shared = Shared { seed: options.seed, keeper, steering, pace: Pace::default() };
         let running = BTreeMap::new();
         Ok((Daemon { options, config, shared, store, hub, running }, thread))
     }

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use plimsoll_api::Publisher;
@@ -16,27 +15,15 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Interval, MissedTickBehavior, interval_at, timeout};
 
 use super::keeper::Keeper;
-use super::looker::shown_by;
+use super::leaving::Leaving;
+use super::pace::Pace;
 use super::record::{self, unix_ms};
 use super::rounds::Rounds;
 use super::samples::Passive;
 use super::translate::ServiceSetup;
 
-/// The controller's clock; a search advances by one candidate a tick, about 10 ms of work …
-const TICK: Duration = Duration::from_millis(50);
-/// … and no more often than at so long for each backend of all services.
-const TICK_EACH: Duration = Duration::from_micros(50);
-/// However many there are, the clock is no slower: a longer silence would count as want of time.
-const SLOWEST_TICK: Duration = Duration::from_millis(200);
-/// The view is shown this often, and at once after a plan or a failure, …
-const SHOW_EVERY: Duration = Duration::from_millis(200);
-/// … but no more often than at so long for each backend of all services: to draw one takes 5 µs.
-const SHOW_EACH: Duration = Duration::from_micros(300);
 /// The balancer has so long to answer the last plan.
 const LEAVE_WITHIN: Duration = Duration::from_secs(2);
-/// Where nothing speaks against a backend, and there are more than this in all services, they are checked as often as
-/// so many would be: at most 100 times a second those without traffic, and 400 those whose traffic does not tell.
-const IDLE_CHECKS: f64 = 100.0;
 /// Probes and rounds that wait to be taken.
 const WAITING: usize = 1_024;
 
@@ -49,8 +36,8 @@ pub struct Shared {
     pub keeper: Keeper,
     /// Holds the connections to balancers, and the origin of every [`plimsoll_model::Nanos`] in the daemon.
     pub steering: Steering,
-    /// How many backends all services have.
-    pub backends: Arc<AtomicUsize>,
+    /// How often things are done.
+    pub pace: Pace,
 }
 
 /// One service, from its start to its end or its panic.
@@ -72,23 +59,13 @@ pub struct Service {
     passive: Passive,
     shown: Instant,
     leaving: Leaving,
-    /// How many backends all services have.
-    backends: Arc<AtomicUsize>,
+    pace: Pace,
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
-        self.backends.fetch_sub(self.names.len(), Ordering::Relaxed);
+        self.pace.set_backends(self.names.len(), 0);
     }
-}
-
-/// Since when servers have been missing in balancers that are asked for theirs.
-#[derive(Debug, Default)]
-struct Leaving {
-    /// In all of them.
-    whole: Option<Instant>,
-    /// In some of several.
-    part: Option<Instant>,
 }
 
 /// What a service waits for.
@@ -147,7 +124,7 @@ impl Service {
             passive: Passive::new(shared.steering.origin),
             shown: shared.steering.origin,
             leaving: Leaving::default(),
-            backends: shared.backends.clone(),
+            pace: shared.pace.clone(),
         };
         service.aim(&setup)?;
         Ok(service)
@@ -228,7 +205,7 @@ impl Service {
                 }
                 Some(round) = self.rounds.next() => return Told::Event(liveness(&round)),
                 _ = tick.tick() => {
-                    if tick.period() != self.tick() {
+                    if tick.period() != self.pace.between_ticks() {
                         *tick = self.clock_of_controller();
                     }
                     return Told::Event(Event::Tick);
@@ -247,7 +224,7 @@ impl Service {
 
     /// An event for the controller, if it is one.
     fn sink_event(&mut self, report: SinkReport) -> Option<Event> {
-        if self.may_be_leaving(&report) {
+        if self.setup.auto && self.leaving.holds_back(&report, self.names.len()) {
             return None;
         }
         let counters = self.publisher.counters();
@@ -294,30 +271,6 @@ impl Service {
         })
     }
 
-    /// Whether it is held back: where the balancer is asked for its servers, one that it has no more has left, and the
-    /// next look will show it.
-    fn may_be_leaving(&mut self, report: &SinkReport) -> bool {
-        let (since, loss) = match report {
-            SinkReport::Read(..) => (&mut self.leaving.whole, None),
-            SinkReport::Lost(loss) => (&mut self.leaving.whole, Some(loss)),
-            SinkReport::Degraded(loss) => (&mut self.leaving.part, loss.as_ref()),
-            SinkReport::Applied(_)
-            | SinkReport::Failed(..)
-            | SinkReport::Sharing(_)
-            | SinkReport::Divided(_)
-            | SinkReport::Note(_) => return false,
-        };
-        match loss {
-            Some(loss) if loss.absent && self.setup.auto => {
-                since.get_or_insert_with(Instant::now).elapsed() < shown_by(self.names.len())
-            }
-            _ => {
-                *since = None;
-                false
-            }
-        }
-    }
-
     /// Counts and keeps a probe; none for a backend that has left meanwhile.
     fn probe_event(&mut self, probe: &ProbeEvent) -> Option<Event> {
         let name = self.names.get(&probe.backend)?;
@@ -346,7 +299,7 @@ impl Service {
         for action in actions {
             show |= self.carry_out(action, took);
         }
-        if show || self.shown.elapsed() >= self.show_every() {
+        if show || self.shown.elapsed() >= self.pace.between_views() {
             self.show();
         }
         if is_report && self.passive.is_due() {
@@ -422,15 +375,14 @@ impl Service {
         }
     }
 
-    /// Looking after many backends must not keep this machine busy: where nothing speaks against one, its checks come the
-    /// more seldom the more there are in all services. What an operator has set stays.
+    /// As often as this backend is checked, by what the controller asks for. What an operator has set stays.
     fn stretched(&self, interval: Duration, suspect: bool) -> Duration {
         let is_blind = !self.setup.reports_losses();
         let is_urgent = interval < Duration::from_secs(1) && (suspect || is_blind);
         if is_urgent || self.setup.spec.checks.interval.is_some() {
             return interval;
         }
-        interval.mul_f64((f64::from(self.all_backends()) / IDLE_CHECKS).max(1.0))
+        self.pace.between_checks(interval)
     }
 
     fn note(&self, record: Record) {
@@ -457,22 +409,9 @@ impl Service {
         }
     }
 
-    /// How many backends all services have.
-    fn all_backends(&self) -> u32 {
-        u32::try_from(self.backends.load(Ordering::Relaxed)).unwrap_or(u32::MAX)
-    }
-
-    fn show_every(&self) -> Duration {
-        SHOW_EVERY.max(SHOW_EACH.saturating_mul(self.all_backends()))
-    }
-
-    fn tick(&self) -> Duration {
-        TICK.max(TICK_EACH.saturating_mul(self.all_backends())).min(SLOWEST_TICK)
-    }
-
     /// Ticks for all services at once: a machine that wakes seldom does the same with less.
     fn clock_of_controller(&self) -> Interval {
-        let period = self.tick();
+        let period = self.pace.between_ticks();
         let passed = self.origin.elapsed().as_nanos() % period.as_nanos();
         let left = period.saturating_sub(Duration::from_nanos(u64::try_from(passed).unwrap_or(0)));
         let mut tick = interval_at((Instant::now() + left).into(), period);
@@ -515,9 +454,7 @@ impl Service {
     fn aim(&mut self, setup: &ServiceSetup) -> Result<(), String> {
         point(&mut self.measures, &setup.probes.measured)?;
         point(&mut self.watches, &setup.probes.watched)?;
-        let (was, is) = (self.names.len(), setup.spec.backends.len());
-        self.backends.fetch_add(is, Ordering::Relaxed);
-        self.backends.fetch_sub(was, Ordering::Relaxed);
+        self.pace.set_backends(self.names.len(), setup.spec.backends.len());
         self.names = setup.spec.backends.iter().map(|b| (b.id, b.name.as_str().into())).collect();
         Ok(())
     }

@@ -27,14 +27,14 @@ fn a_backend_that_slows_down_is_seen_and_relieved_and_more_traffic_is_not_taken_
     // Long enough that its cores are sure.
     std::thread::sleep(Duration::from_secs(20));
     assert!(!daemon.has_event("drift", "works at"), "{}", daemon.log());
-    // Whoever has more, and so more than half has the capacity for it; the other one may have weight 0 to be measured.
+    // The one with the larger weight is slowed: the other may have weight 0 while it is measured.
     let (slow, fast) =
         if rig.weight("s1") < rig.weight("s2") { ("s2", "s1") } else { ("s1", "s2") };
     rig.bed.set(slow, Change::speed(0.5)).expect("the testbed runs");
     // Seen as a change of its speed or, on a machine too busy for that, by its queue.
     let began = Instant::now();
     while rig.weight(slow) >= rig.weight(fast) {
-        assert!(began.elapsed() < RELIEVED, "less for who bears less: {}", daemon.log());
+        assert!(began.elapsed() < RELIEVED, "the slowed backend gets less: {}", daemon.log());
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(!daemon.has_event("drift", "works at 1."), "nobody is faster: {}", daemon.log());

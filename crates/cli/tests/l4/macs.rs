@@ -26,7 +26,7 @@ fn connections_survive(v6: bool, silent: bool) {
     let mut clients = service.opened(CLIENTS);
     clients.iter_mut().for_each(Connection::ask_to_push);
     service.push.store(true, Ordering::Relaxed);
-    all_hear_their_server(&mut clients, "at rest");
+    all_hear_their_server(&mut clients, "before");
 
     let keep = "ip neigh replace 10.0.2.1 lladdr 02:00:00:00:02:01 dev e0 nud permanent
         ip neigh replace fd00:2::1 lladdr 02:00:00:00:02:01 dev e0 nud permanent";

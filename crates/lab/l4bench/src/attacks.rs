@@ -40,7 +40,7 @@ impl Connection {
         let ran = rig.balancer.run(&syn.bytes(), rig.clients)?;
         let server = ran.packet[5];
         if !left(&ran) || ran.packet[..6] != server_mac(server) {
-            return Err(BenchError::kernel(client)("its first packet reached no server"));
+            return Err(BenchError::kernel(client)("its SYN reached no server"));
         }
         Ok(Connection { client, server, wire: 0, real: 0 })
     }
@@ -132,7 +132,7 @@ pub struct Flood {
     pub asked: u64,
     /// Of these, how many were lost, or came to another server or with another echo.
     pub astray: u64,
-    /// First packets that each server got, those of the live connections included.
+    /// SYNs that each server got, those of the live connections included.
     pub opened: Vec<u64>,
 }
 

@@ -126,7 +126,7 @@ pub fn tables() -> Vec<Case> {
     ]
 }
 
-/// First packets on a rig of this policy: forwarded, and entered into a connection table whose servers
+/// SYNs on a rig of this policy: forwarded, and entered into a connection table whose servers
 /// are chosen the same way.
 pub fn first_packets(policy: &str) -> Vec<Case> {
     let flows = vec![1 << 16, 1 << 20, ENDLESS];
@@ -135,7 +135,7 @@ pub fn first_packets(policy: &str) -> Vec<Case> {
         ..from_client(&title, names, syn(six))
     };
     vec![
-        case(format!("first packet, {policy}"), PLAIN, false),
+        case(format!("SYN, {policy}"), PLAIN, false),
         case(format!("LRU table, insert, {policy}"), TABLE, false),
     ]
 }

@@ -33,6 +33,7 @@ mod program;
 mod proxy;
 mod section;
 
+pub use client::check_answer;
 pub use daemon::{Daemon, Given, Steered, configuration as daemon_configuration};
 pub use envoy::{Envoy, envoy, envoy_version, find_envoy};
 pub use error::LaneError;

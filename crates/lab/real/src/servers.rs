@@ -1,12 +1,12 @@
 //! The servers of one lane: processes in control groups of their own.
 
-use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use plimsoll_lanes::{Family, LaneError, Member};
+use plimsoll_lanes::{Family, LaneError, Member, check_answer};
 use rustix::process::Signal;
 
 use crate::cgroup::{CgroupError, Cgroups, Group, Limits, Quota};
@@ -137,7 +137,7 @@ impl Servers {
             if let Some(ended) = server.processes.iter_mut().find_map(Member::ended) {
                 return Err(ended.into());
             }
-            match ask(server.address) {
+            match check_answer(server.address, &server.name, "/health", ANSWER_WITHIN) {
                 Ok(()) => return Ok(()),
                 Err(source) if Instant::now() > end => {
                     let (name, address) = (server.name.clone(), server.address);
@@ -218,19 +218,4 @@ impl Servers {
 
 fn spawn(family: &Family, name: &str, command: &mut Command) -> Result<Member, LaneError> {
     family.spawn(name, command).map_err(LaneError::system(format!("start {name}")))
-}
-
-/// Asks for its health once, on a connection that is closed in order: whether the answer is 200.
-fn ask(address: SocketAddr) -> io::Result<()> {
-    let mut stream = TcpStream::connect_timeout(&address, ANSWER_WITHIN)?;
-    stream.set_read_timeout(Some(ANSWER_WITHIN))?;
-    let request = format!("GET /health HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes())?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    if answer.starts_with("HTTP/1.1 200 ") {
-        return Ok(());
-    }
-    let first = answer.lines().next().unwrap_or("nothing");
-    Err(io::Error::other(format!("/health answered `{first}`")))
 }

@@ -121,7 +121,7 @@ fn backends(page: &mut Page, vips: &[VipStatus]) {
     let help = "Connections begun and not ended, as far as packets tell.";
     page.family("plimsoll_l4_backend_open_connections", Kind::Gauge, help);
     each(page, vips, |backend| Some(backend.open_connections as f64));
-    let help = "Share of first packets, as last programmed.";
+    let help = "Share of new connections, as last programmed.";
     page.family("plimsoll_l4_backend_weight", Kind::Gauge, help);
     each(page, vips, |backend| Some(f64::from(backend.weight)));
     let help = "Part of the weight that counts: less than 1 while slow start spares the server.";

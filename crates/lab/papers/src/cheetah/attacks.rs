@@ -17,7 +17,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     name: "cheetah-attacks",
     paper: &super::PAPER,
     figure: "§6",
-    title: "Floods of first packets, and of forged cookies",
+    title: "Floods of SYNs, and of forged cookies",
     claim: "Without a table there is nothing to fill, and a cookie that was not given cannot choose a server.",
     provenance: &[Provenance::Measured],
     takes: Duration::from_secs(20),
@@ -34,7 +34,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     requirements()?;
     let total: u32 = context.pick(1_000_000, 10_000_000);
     let (first, strayed) = on_rig(Policy::LeastConnections, |rig| {
-        let tell = |done| context.progress(0.7 * done, "first packets");
+        let tell = |done| context.progress(0.7 * done, "SYNs");
         let first = flood(rig, u64::from(total), LIVE, tell)?;
         Ok((first, rig.reasons()?.iter().sum::<u64>()))
     })?;
@@ -70,21 +70,21 @@ fn on_rig<T: Send>(
 }
 
 fn table(first: &Flood, forged: &Forged) -> Result<Table, Failure> {
-    let turns = "first packets, live connections' turns included";
+    let turns = "SYNs, live connections' turns included";
     let statistic = "forged cookies, Pearson's statistic against an even spread";
     let (least, most) = ends(&first.opened);
     let (least_forged, most_forged) = ends(&forged.by_server);
     let mut table = Table::empty("attacks", "What came of them");
     for (what, value, unit) in [
-        ("first packets", first.sent as f64, "packets"),
+        ("SYNs", first.sent as f64, "packets"),
         (turns, first.sent as f64 / first.seconds, "packets/s"),
         ("maps before", first.before.bytes() as f64, "bytes"),
         ("maps after", first.after.bytes() as f64, "bytes"),
         ("remembered fragments after", first.after.fragments as f64, "entries"),
         ("packets of live connections", first.asked as f64, "packets"),
         ("of these, lost or misled", first.astray as f64, "packets"),
-        ("first packets, server with the fewest", least, "packets"),
-        ("first packets, server with the most", most, "packets"),
+        ("SYNs, server with the fewest", least, "packets"),
+        ("SYNs, server with the most", most, "packets"),
         ("forged cookies", forged.sent as f64, "packets"),
         ("of these, counted as nobody's", forged.counted as f64, "packets"),
         ("forged cookies, server with the fewest", least_forged, "packets"),
@@ -106,7 +106,7 @@ fn plot(first: &Flood, forged: &Forged) -> Plot {
         let mean = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
         counts.iter().map(|count| Some(100.0 * (*count as f64 / mean - 1.0))).collect()
     };
-    let series = [("first packets", &first.opened), ("forged cookies", &forged.by_server)];
+    let series = [("SYNs", &first.opened), ("forged cookies", &forged.by_server)];
     Plot::bars(
         "spread",
         "How far each server's packets are from the mean",
@@ -124,19 +124,13 @@ fn comparisons(first: &Flood, forged: &Forged) -> Vec<Comparison> {
     let grown = first.after.bytes() as f64 - first.before.bytes() as f64;
     let why = "The program does not keep what it promises.";
     let none = (0.0, Tolerance::Absolute(0.0));
-    let what = "packets of live connections lost or misled during a flood of first packets";
+    let what = "packets of live connections lost or misled during a flood of SYNs";
     let of = format!("of {}", first.asked);
     let even = ("evenly", Bound::AtMost(CHI_SQUARE));
     let statistic = chi_square(&forged.by_server);
     vec![
-        Comparison::number(
-            Measured,
-            "state that a flood of first packets adds",
-            none,
-            grown,
-            "bytes",
-        )
-        .why(why),
+        Comparison::number(Measured, "state that a flood of SYNs adds", none, grown, "bytes")
+            .why(why),
         Comparison::number(Measured, what, none, first.astray as f64, &of).why(why),
         Comparison::bound(
             Measured,

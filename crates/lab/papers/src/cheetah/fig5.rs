@@ -179,7 +179,7 @@ fn table(costs: &[Cost]) -> Result<Table, Failure> {
 }
 
 fn first_table(costs: &[Cost]) -> Result<Table, Failure> {
-    let mut table = Table::empty("first", "First packets, none of a flow that was there before");
+    let mut table = Table::empty("first", "SYNs, none of a flow that was there before");
     for cost in costs {
         row!(table, Provenance::Measured, {
             method: cost.title.as_str();
@@ -233,11 +233,11 @@ fn comparisons(costs: &[Cost], first: &[Cost]) -> Vec<Comparison> {
     let new = |title: &str| {
         first.iter().find(|cost| cost.title == title).map_or(f64::NAN, |cost| cost.min_ns)
     };
-    let (entry, first) = (new("LRU table, insert, round_robin"), new("first packet, round_robin"));
+    let (entry, first) = (new("LRU table, insert, round_robin"), new("SYN, round_robin"));
     all.push(
         Comparison::silent(
             Measured,
-            "a new entry of a connection table, to a first packet without one (round_robin)",
+            "a new entry of a connection table, to a SYN without one (round_robin)",
             "not shown",
             entry / first,
             "times the time",

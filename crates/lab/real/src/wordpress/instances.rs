@@ -1,13 +1,12 @@
 //! The application tier: nginx and php-fpm of each instance in a control group with a quota.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use plimsoll_lanes::{Family, LaneError, Member};
+use plimsoll_lanes::{Family, LaneError, Member, check_answer};
 
 use super::WordPressError;
 use super::site::{Site, program};
@@ -102,7 +101,7 @@ impl Instances {
             loop {
                 self.check()?;
                 let Instance { name, address, .. } = &self.instances[i];
-                match ask(*address, "/") {
+                match check_answer(*address, "lab.example", "/", START_WITHIN) {
                     Ok(()) => break,
                     Err(source) if Instant::now() > end => {
                         let (name, address) = (name.clone(), *address);
@@ -187,20 +186,4 @@ fn nginx_configuration(site: &Path, address: SocketAddr, dir: &Path) -> String {
 /// Code does not change while it runs, so nobody looks whether it has.
 fn fpm_configuration(dir: &Path) -> String {
     php::fpm_of_server(PROCESSES, dir, "php_admin_value[opcache.validate_timestamps] = 0\n")
-}
-
-/// Whether a page is answered with 200.
-fn ask(address: SocketAddr, path: &str) -> std::io::Result<()> {
-    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
-    stream.set_read_timeout(Some(START_WITHIN))?;
-    let request = format!("GET {path} HTTP/1.1\r\nHost: lab.example\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes())?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer)?;
-    if answer.starts_with(b"HTTP/1.1 200 ") {
-        return Ok(());
-    }
-    let first = answer.split(|&b| b == b'\r').next().unwrap_or_default();
-    let first = String::from_utf8_lossy(first).into_owned();
-    Err(std::io::Error::other(format!("{path} answered `{first}`")))
 }
