@@ -98,7 +98,10 @@ fn arguments() -> (Plan, Vec<Cell>) {
         None | Some("own") => Sight::Own,
         Some("probes" | "probes and refusals") => Sight::Probes,
         Some("refusals") => Sight::Refusals,
-        Some(other) => panic!("{other}: expected own, probes, refusals or 'probes and refusals'"),
+        Some("auto" | "auto and refusals") => Sight::Auto,
+        Some(other) => panic!(
+            "{other}: expected own, probes, refusals, 'probes and refusals' or 'auto and refusals'"
+        ),
     };
     let plan = Plan {
         requests: number(1, 200_000.0) as u32,
@@ -205,7 +208,10 @@ fn measure(cell: Cell, seed: u64, plan: Plan) -> Means {
     let mut balancers: Vec<Box<dyn Policy>> = (0..plan.balancers).map(build).collect();
     let mut doors = Vec::new();
     arena.wait = plan.wait;
-    let most = if plan.sight == Sight::Probes { RETRIES_BESIDE_PROBES } else { RETRIES };
+    let most = match plan.sight {
+        Sight::Probes | Sight::Auto => RETRIES_BESIDE_PROBES,
+        Sight::Own | Sight::Refusals => RETRIES,
+    };
     if plan.doors {
         let options = AdmissionOptions::default();
         doors = AdmissionDoor::for_each(&arena.pool, &options).expect("the defaults");

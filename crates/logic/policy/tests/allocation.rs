@@ -108,7 +108,7 @@ fn nothing_is_allocated_for_a_request() {
         assert_eq!(allocations(kind, &Settings::default()), 0, "{kind}");
         assert_eq!(allocations(kind, &guarded), 0, "{kind} with all guards");
     }
-    for sight in [Sight::Refusals, Sight::Probes] {
+    for sight in [Sight::Own, Sight::Refusals, Sight::Probes] {
         let expected_delay = ExpectedDelaySettings { sight, ..ExpectedDelaySettings::default() };
         let sees = |settings| Settings { expected_delay, ..settings };
         let kind = PolicyKind::ExpectedDelay;

@@ -39,6 +39,7 @@ fn ways() -> impl Iterator<Item = Way> {
     let uniform = Settings { draw: Draw::Uniform, ..Settings::default() };
     let bounded = Settings { hash_balance_factor: Some(125), ..Settings::default() };
     let set = [
+        (ExpectedDelay, sight(Sight::Own), ", own counts"),
         (ExpectedDelay, sight(Sight::Refusals), ", refusals"),
         (ExpectedDelay, sight(Sight::Probes), ", probes"),
         (PowerOfN, uniform, ", uniform"),

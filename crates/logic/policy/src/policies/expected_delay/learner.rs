@@ -103,6 +103,20 @@ pub(super) struct Pool {
     pub(super) unusual: [f32; LEVELS],
 }
 
+impl Pool {
+    /// Before the first success.
+    pub(super) fn unknown() -> Self {
+        Pool {
+            service_us: None,
+            noise: 1.0,
+            spread: 0.0,
+            open_cores: 1.0,
+            hoped_cores: 1.0,
+            unusual: [0.0; LEVELS],
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Start {
     at: Nanos,
@@ -132,9 +146,20 @@ pub(super) struct Learner {
 
 impl Learner {
     pub(super) fn new() -> Self {
+        Self::with(VecDeque::with_capacity(STARTS))
+    }
+
+    /// Begins again.
+    pub(super) fn forget(&mut self) {
+        let mut starts = std::mem::take(&mut self.starts);
+        starts.clear();
+        *self = Self::with(starts);
+    }
+
+    fn with(starts: VecDeque<Start>) -> Self {
         Learner {
             seen: [Seen::default(); LEVELS],
-            starts: VecDeque::with_capacity(STARTS),
+            starts,
             requests: 0.0,
             until_fit: 0.0,
             fresh: 0,

@@ -23,6 +23,7 @@
 //!   they answer; where none did, the draw is all. A balancer that can hold requests does so where the key of the
 //!   backend picked is above `S + W·h`, `S` being the pool's mean service time and `h` how long it takes until as many
 //!   of the balancer's requests end as wait: late binding, which needs no constant of its own.
+//! * **auto**: one of these, by what backends show (`choice.rs`).
 //!
 //! Weights say which backends take part, no more: capacity is learned. One without a success yet is an average
 //! backend, from the pool's first success on; before that, all are alike. A failure stays in flight for its
@@ -30,6 +31,7 @@
 //! that backends specialise in, and under the sight `own` where others send to the same backends: it then
 //! takes their queues for slow service.
 
+mod choice;
 mod heard;
 mod learner;
 mod levels;
@@ -46,6 +48,7 @@ use rand::RngCore;
 
 use crate::state::{InFlight, Keys};
 use crate::{Ending, Finish, Policy, Probing, Request, ServerLoad, Settings};
+use choice::Choice;
 use heard::Heard;
 use learner::{Learner, Pool};
 use levels::LEVELS;
@@ -59,7 +62,7 @@ impl Sight {
     /// with 3, 1.042 with 4, 1.039 with 5, 1.05 with 6; by probes 1.270, 1.251, 1.226, 1.231 with 1.5, 2, 3, 4.
     fn wait(self) -> f32 {
         match self {
-            Sight::Own | Sight::Refusals => 5.0,
+            Sight::Auto | Sight::Own | Sight::Refusals => 5.0,
             Sight::Probes => 3.0,
         }
     }
@@ -87,7 +90,10 @@ struct Told {
 
 /// The least expected delay.
 pub struct ExpectedDelay {
+    /// The sight now, never `Auto`.
     sight: Sight,
+    /// Where the sight is `Auto`.
+    choice: Option<Choice>,
     probes: u32,
     load_age: Duration,
     weights: Vec<u32>,
@@ -114,21 +120,16 @@ impl ExpectedDelay {
     /// Over backends of these weights; heeds `expected_delay` and `load_age_ms`, under probes.
     pub fn new(weights: &[u32], settings: &Settings) -> Self {
         let ExpectedDelaySettings { sight, probes } = settings.expected_delay;
+        let is_auto = sight == Sight::Auto;
         let mut policy = ExpectedDelay {
-            sight,
+            sight: if is_auto { Sight::Own } else { sight },
+            choice: is_auto.then(Choice::default),
             probes,
             load_age: Duration::from_millis(settings.load_age_ms),
             weights: Vec::new(),
             in_flight: InFlight::new(weights.len()),
             learners: Vec::new(),
-            pool: Pool {
-                service_us: None,
-                noise: 1.0,
-                spread: 0.0,
-                open_cores: 1.0,
-                hoped_cores: 1.0,
-                unusual: [0.0; LEVELS],
-            },
+            pool: Pool::unknown(),
             keys: Keys::default(),
             faded: Vec::new(),
             refusals: Refusals::default(),
@@ -149,13 +150,31 @@ impl ExpectedDelay {
         key(&self.learners[backend], &self.pool, self.sight.wait(), in_flight, held)
     }
 
+    /// Sees otherwise from now on. What was learned of backends is forgotten: others' queues were taken for slow service.
+    fn look_by(&mut self, sight: Option<Sight>) {
+        let Some(sight) = sight.filter(|sight| *sight != self.sight) else { return };
+        self.sight = sight;
+        self.learners.iter_mut().for_each(Learner::forget);
+        (self.pool, self.review_after) = (Pool::unknown(), 1);
+        self.value_all();
+    }
+
+    /// Keys and shares of all anew.
+    fn value_all(&mut self) {
+        let backends = self.learners.len();
+        self.keys.reset(backends);
+        self.shares.reset(backends);
+        (0..self.weights.len()).for_each(|i| self.changed(i, Nanos::ZERO));
+        self.in_flight.fade_next();
+    }
+
     /// Something has changed at this backend: its key and its share follow.
     fn changed(&mut self, backend: usize, now: Nanos) {
         if self.weights.get(backend).is_none_or(|w| *w == 0) {
             return;
         }
         match self.sight {
-            Sight::Own => {
+            Sight::Auto | Sight::Own => {
                 let count = self.in_flight.count(backend);
                 let held = self.in_flight.load(backend, now) - f64::from(count);
                 self.keys.set(backend, f64::from(self.key(backend, count, held)));
@@ -284,7 +303,7 @@ impl ExpectedDelay {
     fn found(&self, backend: usize) -> u32 {
         let own = self.in_flight.count(backend);
         match self.sight {
-            Sight::Own => own,
+            Sight::Auto | Sight::Own => own,
             Sight::Refusals => 0,
             Sight::Probes => self.told[backend].map_or(own, |t| t.in_flight),
         }
@@ -309,15 +328,12 @@ impl Policy for ExpectedDelay {
         self.refusals.grow(backends);
         self.told.resize(backends, None);
         self.faded.reserve(backends);
-        self.keys.reset(backends);
-        self.shares.reset(backends);
-        (0..weights.len()).for_each(|i| self.changed(i, Nanos::ZERO));
-        self.in_flight.fade_next();
+        self.value_all();
     }
 
     fn pick(&mut self, request: &Request<'_>, now: Nanos, rng: &mut dyn RngCore) -> Option<usize> {
         match self.sight {
-            Sight::Own => {
+            Sight::Auto | Sight::Own => {
                 let mut faded = std::mem::take(&mut self.faded);
                 self.in_flight.faded(now, |i, _| faded.push(i));
                 faded.drain(..).for_each(|i| self.changed(i, now));
@@ -377,12 +393,20 @@ impl Policy for ExpectedDelay {
         if self.sight == Sight::Probes {
             self.ended(backend, finish, now);
         }
+        let refused = finish.ending == Ending::Rejected;
+        if let (Some(choice), true) = (&mut self.choice, refused || finish.chip.is_some()) {
+            choice.saw_ingress(refused);
+        }
         self.changed(backend, now);
         self.next_round(now);
     }
 
     fn probing(&self) -> Probing {
-        if self.sight == Sight::Probes { Probing::Before } else { Probing::Never }
+        match self.sight {
+            Sight::Probes => Probing::Before,
+            _ if self.choice.is_some() => Probing::Beside,
+            _ => Probing::Never,
+        }
     }
 
     fn probe_targets(
@@ -392,6 +416,16 @@ impl Policy for ExpectedDelay {
         rng: &mut dyn RngCore,
         targets: &mut Vec<usize>,
     ) {
+        if self.sight != Sight::Probes {
+            let is_open = self.weights.get(self.cursor).is_some_and(|w| *w > 0);
+            let Some(choice) = self.choice.as_mut().filter(|_| is_open) else { return };
+            if choice.asks() {
+                targets.push(self.cursor);
+                let sight = choice.asked();
+                self.look_by(sight);
+            }
+            return;
+        }
         let before = targets.len();
         let (weights, learners, pool, told) =
             (&self.weights, &self.learners, &self.pool, &self.told);
@@ -414,6 +448,11 @@ impl Policy for ExpectedDelay {
     }
 
     fn on_probe(&mut self, backend: usize, load: ServerLoad, now: Nanos) {
+        let own = self.in_flight.count(backend);
+        if let Some(choice) = &mut self.choice {
+            let sight = choice.answered(own, load.in_flight);
+            self.look_by(sight);
+        }
         let Some(told) = self.told.get_mut(backend) else { return };
         *told = Some(Told { in_flight: load.in_flight, at: now });
         self.answered.retain(|&i| i != backend);

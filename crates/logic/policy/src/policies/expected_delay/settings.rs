@@ -6,8 +6,11 @@ use crate::MAX_CHOICES;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sight {
-    /// Its own requests in flight: for one balancer, or one that has its backends to itself.
+    /// Own counts, until backends with an ingress show that others send to them too: then probes, or refusals where
+    /// probes are not answered.
     #[default]
+    Auto,
+    /// Its own requests in flight: for one balancer, or one that has its backends to itself.
     Own,
     /// The backend's refusals, for many balancers: backends draw the line at their cores, and a refused
     /// request goes elsewhere.
@@ -28,7 +31,7 @@ pub struct ExpectedDelaySettings {
 
 impl Default for ExpectedDelaySettings {
     fn default() -> Self {
-        ExpectedDelaySettings { sight: Sight::Own, probes: 5 }
+        ExpectedDelaySettings { sight: Sight::default(), probes: 5 }
     }
 }
 

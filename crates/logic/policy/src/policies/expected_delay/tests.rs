@@ -207,3 +207,38 @@ fn a_backend_that_may_have_more_cores_is_tried_where_others_have_many() {
     policy.on_probe(1, load(10), now);
     assert_eq!(policy.pick(&Request::default(), now, &mut rng), Some(1));
 }
+
+/// Requests of one balancer, each answered with a chip before the next comes, beside so many of others at each backend.
+fn serve_beside(policy: &mut ExpectedDelay, others: u32, requests: u64) {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(2);
+    let (mut now, mut targets) = (Nanos::ZERO, Vec::new());
+    for _ in 0..requests {
+        targets.clear();
+        let request = Request::default();
+        if policy.probing() != Probing::Never {
+            policy.probe_targets(&request, now, &mut rng, &mut targets);
+        }
+        for &backend in &targets {
+            let in_flight = policy.in_flight.count(backend) + others;
+            policy.on_probe(backend, ServerLoad { in_flight, ..ServerLoad::default() }, now);
+        }
+        let backend = policy.pick(&request, now, &mut rng).expect("all serve");
+        policy.on_start(backend, now);
+        now = now + Duration::from_millis(10);
+        let finish = Finish { chip: Some(true), ..Finish::success(Duration::from_millis(10)) };
+        policy.on_finish(backend, &finish, now);
+    }
+}
+
+#[test]
+fn one_of_many_balancers_begins_to_ask_and_the_last_of_them_ends() {
+    let mut policy = policy(Sight::Auto, 4);
+    serve_beside(&mut policy, 0, 2_000);
+    assert_eq!((policy.sight, policy.probing()), (Sight::Own, Probing::Beside));
+    serve_beside(&mut policy, 2, 2_000);
+    assert_eq!((policy.sight, policy.probing()), (Sight::Probes, Probing::Before));
+    // Alone again, with requests of its own in flight everywhere.
+    (0..4).for_each(|backend| (0..3).for_each(|_| policy.on_start(backend, Nanos::ZERO)));
+    serve_beside(&mut policy, 0, 2_000);
+    assert_eq!(policy.sight, Sight::Own);
+}
