@@ -59,6 +59,7 @@ mod listen;
 mod load;
 mod patience;
 mod plain;
+mod pool;
 mod probe;
 mod quick;
 mod random;

@@ -134,13 +134,7 @@ impl Pool {
         let weights: Vec<u32> = backends.iter().map(|backend: &Backend| backend.weight).collect();
         let asks = match policy.build(&weights, &settings).map(|built| built.probing()) {
             Err(error) => return cursor.problem(error),
-            Ok(Probing::Before) => {
-                let at = fields.get("expected_delay").or(fields.get("policy")).unwrap_or(cursor);
-                return at
-                    .problem("expected a policy that does not wait for probes before each pick");
-            }
-            Ok(Probing::Beside | Probing::Periodic) => true,
-            Ok(Probing::Never) => false,
+            Ok(probing) => probing != Probing::Never,
         };
         if let (true, Some(at), Some(_)) = (asks, fields.get("proxy_protocol"), proxy_protocol) {
             return at.problem(format!(
@@ -271,11 +265,13 @@ fn bloc(cursor: &Cursor<'_>) -> Option<LedgerOptions> {
 }
 
 fn expected_delay(cursor: &Cursor<'_>) -> Option<ExpectedDelaySettings> {
-    let fields = cursor.fields(&["sight"])?;
-    let sight = fields.or("sight", Sight::Own, |c| {
-        c.one_of(&[("own", Sight::Own), ("refusals", Sight::Refusals)])
+    let default = ExpectedDelaySettings::default();
+    let fields = cursor.fields(&["sight", "probes"])?;
+    let sight = fields.or("sight", default.sight, |c| {
+        c.one_of(&[("own", Sight::Own), ("refusals", Sight::Refusals), ("probes", Sight::Probes)])
     });
-    Some(ExpectedDelaySettings { sight: sight?, ..ExpectedDelaySettings::default() })
+    let probes = fields.or("probes", default.probes, |c| number(c, 1, 16));
+    Some(ExpectedDelaySettings { sight: sight?, probes: probes? })
 }
 
 fn ejection(cursor: &Cursor<'_>) -> Option<EjectionSettings> {

@@ -9,6 +9,7 @@ mod leave;
 mod limits;
 mod pass;
 mod probes;
+mod registry;
 mod reload;
 mod retry;
 mod sources;
