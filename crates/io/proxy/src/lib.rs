@@ -54,6 +54,7 @@ mod framing;
 mod guard;
 mod headers;
 mod ingress;
+mod interim;
 mod linger;
 mod listen;
 mod load;

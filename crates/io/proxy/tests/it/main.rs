@@ -5,6 +5,7 @@ mod cookies;
 mod end;
 mod ingress;
 mod input;
+mod interim;
 mod leave;
 mod limits;
 mod pass;
