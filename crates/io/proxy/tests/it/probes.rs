@@ -230,8 +230,8 @@ fn requests_do_not_wait_for_a_backend_that_does_not_answer_probes() {
     };
     let (well, mute) = (Backend::ok("hi"), Backend::ok("hi"));
     let behind = ingresses(&[&well], "127.0.0.0/8", "");
-    let refuses = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr());
-    let all = [hangs.address, behind.address("i0"), mute.address, refuses.expect("an address")];
+    let (_held, refuses) = dead();
+    let all = [hangs.address, behind.address("i0"), mute.address, refuses];
     let pool = "policy: expected_delay, expected_delay: { sight: probes, probes: 4 }";
     let proxy = start(&egress(1, "", pool, &all));
     for _ in 0..50 {
