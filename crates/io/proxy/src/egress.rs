@@ -189,11 +189,12 @@ impl Egress {
                 Ok(sent) => sent,
                 Err(failed) => {
                     self.failed(&pool, flight, failed);
-                    if failed == Failed::NoConnection
+                    if failed.is_before_sent()
                         && tried.unreachable < MOST_ELSEWHERE
                         && forward.can_repeat()
                     {
                         tried.unreachable += 1;
+                        tried.failed = Some(failed);
                         tried.add(backend);
                         continue;
                     }
@@ -309,8 +310,11 @@ impl Egress {
         if failed == Failed::Timeout {
             self.tally.timeouts.one_more();
         }
-        let ending = if failed.spares_backend() { Ending::Abandoned } else { Ending::Failure };
-        flight.end_unanswered(ending);
+        match failed {
+            Failed::NoSocket => flight.end_without_socket(),
+            _ if failed.is_clients() => flight.end_unanswered(Ending::Abandoned),
+            _ => flight.end_unanswered(Ending::Failure),
+        }
     }
 }
 

@@ -24,9 +24,9 @@ use crate::upstream::{Connections, Lease, NoConnection};
 /// Why there is no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failed {
-    /// Nothing was sent: any request may go elsewhere.
+    /// No connection could be made.
     NoConnection,
-    /// No socket was left here.
+    /// No socket was left here for one.
     NoSocket,
     /// The backend broke off.
     Broken,
@@ -39,9 +39,14 @@ pub(crate) enum Failed {
 }
 
 impl Failed {
-    /// Whether the client is the reason, or this machine: the backend is not.
-    pub(crate) fn spares_backend(self) -> bool {
-        matches!(self, Failed::NoSocket | Failed::Stalled | Failed::BadBody)
+    /// Whether the client is the reason.
+    pub(crate) fn is_clients(self) -> bool {
+        matches!(self, Failed::Stalled | Failed::BadBody)
+    }
+
+    /// Whether nothing was sent: any request may go elsewhere. Ports that are used up are so towards one backend.
+    pub(crate) fn is_before_sent(self) -> bool {
+        matches!(self, Failed::NoConnection | Failed::NoSocket)
     }
 
     /// What the client gets.

@@ -161,8 +161,8 @@ impl Pool {
         if let Some(rejected) = tried.rejected {
             return rejected_response(rejected);
         }
-        if tried.unreachable > 0 {
-            return Problem::NoConnection.response();
+        if let Some(failed) = tried.failed {
+            return failed.problem().response();
         }
         self.balancer.tally.without_backend.one_more();
         Problem::NoBackend.response()

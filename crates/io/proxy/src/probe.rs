@@ -24,7 +24,7 @@ use crate::balance::Balancer;
 use crate::config;
 use crate::headers;
 use crate::load;
-use crate::upstream::Connections;
+use crate::upstream::{Connections, is_ours};
 use crate::wire::Wire;
 
 /// Most probes of a thread that wait for one backend: what it does not answer is not asked again and again.
@@ -190,6 +190,7 @@ impl Probes {
                         warn!(%address, "does not tell its load: is a plimsoll ingress before it that trusts this proxy?");
                     }
                 }
+                Ok(Err(error)) if is_ours(&error) => {}
                 Ok(Err(_)) | Err(_) => asked.rest_until(Instant::now() + REST),
             }
             drop(held);

@@ -342,10 +342,19 @@ impl Balancer {
         }
     }
 
-    fn finished(&self, backend: usize, leaves_room: bool, finish: impl FnOnce(Nanos) -> Finish) {
+    fn finished(
+        &self,
+        backend: usize,
+        (leaves_room, has_no_socket): (bool, bool),
+        finish: impl FnOnce(Nanos) -> Finish,
+    ) {
         let now = self.clock.now();
         let finish = finish(now);
-        self.tally.backends[backend].finished(&finish);
+        let tally = &self.tally.backends[backend];
+        match has_no_socket {
+            true => tally.no_socket.one_more(),
+            false => tally.finished(&finish),
+        }
         // Only a panic inside the policy could have left it borrowed, and then nothing is to be counted on.
         if let Ok(mut state) = self.state.try_borrow_mut() {
             state.hear();
