@@ -91,6 +91,7 @@ pub use cgroup::CpuGroup;
 pub use cidr::Cidr;
 pub use config::ProxyConfig;
 pub use listen::ListenError;
+pub use room::OpenFiles;
 pub use run::{Handle, Proxy, ProxyError};
 pub use socket::{Socket, SocketError, ask, drain, release, reload};
 pub use status::{
