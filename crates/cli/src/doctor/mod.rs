@@ -10,6 +10,7 @@ mod found;
 mod haproxy;
 mod l4;
 mod machine;
+mod proxy;
 mod running;
 mod several;
 mod source;
@@ -34,7 +35,7 @@ use tokio::runtime::Runtime;
 /// Look for what keeps Plimsoll from helping, and say what to do
 #[derive(clap::Args, Clone, Debug)]
 pub struct DoctorArgs {
-    /// The configuration: of `run`, or with an `l4` or `edge` section; without one, what layer 4 needs of any machine
+    /// The configuration: of `run`, or with an `l4`, `proxy` or `edge` section; without one, what layer 4 needs of any machine
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     #[command(flatten)]
@@ -59,36 +60,30 @@ pub fn run(args: &DoctorArgs) -> ExitCode {
     }
     let Some(path) = &args.config else { return l4::run(None, args.output) };
     let read = Document::load(path).and_then(|document| config::all(&document));
-    let (config, layer_4, edge) = match read {
+    let sections = match read {
         Err(problems) => return refused(&problems),
-        Ok(Sections { daemon: None, l4: None, edge: None, .. }) => {
-            complain!(
-                "plimsoll: doctor looks at services, l4 and edge; this configuration has none of them"
-            );
-            return ExitCode::from(exit::FAILED);
+        Ok(Sections { daemon: None, l4: Some(l4), proxy: None, edge: None }) => {
+            return l4::run(Some(&l4.balancer), args.output);
         }
-        Ok(Sections { daemon: None, l4, edge: Some(edge), .. }) => {
-            let mut findings = edge::findings(&edge);
-            if let Some(section) = l4 {
-                findings.append(l4::findings(&section.balancer));
-            }
-            return show(&findings, args.output);
-        }
-        Ok(Sections { daemon: None, l4, .. }) => {
-            return l4::run(l4.as_ref().map(|l4| &l4.balancer), args.output);
-        }
-        Ok(Sections { daemon: Some(daemon), l4, edge, .. }) => (daemon, l4, edge),
+        Ok(sections) => sections,
     };
-    let looked = |runtime: Runtime| runtime.block_on(examine(&config, path));
-    let mut findings = match with_runtime(looked) {
-        Ok(findings) => findings,
-        Err(code) => return code,
-    };
-    if let Some(section) = layer_4 {
+    let mut findings = Findings::default();
+    // Before anything is opened here that a proxy would not have open.
+    if let Some(section) = &sections.proxy {
+        findings.append(proxy::findings(section));
+    }
+    if let Some(config) = &sections.daemon {
+        let looked = |runtime: Runtime| runtime.block_on(examine(config, path));
+        match with_runtime(looked) {
+            Ok(found) => findings.append(found),
+            Err(code) => return code,
+        }
+    }
+    if let Some(section) = &sections.l4 {
         findings.append(l4::findings(&section.balancer));
     }
-    if let Some(section) = edge {
-        findings.append(edge::findings(&section));
+    if let Some(section) = &sections.edge {
+        findings.append(edge::findings(section));
     }
     show(&findings, args.output)
 }

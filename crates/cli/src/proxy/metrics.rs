@@ -268,6 +268,7 @@ fn backends(page: &mut Page, series: &[Series<'_>]) {
             ("success", requests.succeeded),
             ("failure", requests.failed),
             ("abandoned", requests.abandoned),
+            ("no_socket", requests.no_socket),
             ("rejected", requests.rejected),
             ("too_late", requests.too_late),
         ];

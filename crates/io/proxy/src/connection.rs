@@ -60,8 +60,12 @@ async fn serve_awake<H: Handler>(
     let service = service_fn(move |request: Request<Incoming>| {
         let (handler, client) = (handler.clone(), client.clone());
         let busy = Busy::new(&client.open, !request.body().is_end_stream());
+        client.open.writes.interim.begin(request.version(), handler.limits().headers);
         async move {
+            let open = client.open.clone();
             let response = handler.handle(client, request).await;
+            // What comes before it is out, or below hyper.
+            open.writes.interim.taken().await;
             Ok::<_, Infallible>(response.map(|body| Answer { body, _busy: busy }))
         }
     });
@@ -286,6 +290,10 @@ where
             let is_unread = open.is_busy.get() && !open.awaits_body.get();
             if is_unread && stream.stream_mut().poll_left(cx) {
                 return Poll::Ready(Next::Ended(Ok(())));
+            }
+            if stream.send_interim(cx) {
+                // The response may wait for that.
+                continue;
             }
             // It does not know of what was read for that, either, and may wait for it.
             let now = stream.stream().unread_bytes().len();

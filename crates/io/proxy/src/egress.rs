@@ -1,9 +1,7 @@
 //! An entry beside a caller, or before a pool: picks a backend for each request, sends it elsewhere where it was
 //! refused or could not be delivered.
 
-use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -16,10 +14,10 @@ use plimsoll_policy::Ending;
 use tokio::time::Instant;
 
 use crate::answer::{Problem, is_failure, rejected_response};
-use crate::balance::{Balancer, Flight, Live};
+use crate::balance::{Flight, Live, Pick};
 use crate::body::{Body, Passage};
 use crate::cidr::Cidr;
-use crate::config::{self, Forwarding, Limits, Note, ProxyProtocol, Route, Timeouts};
+use crate::config::{self, Forwarding, Limits, Note, Route, Timeouts};
 use crate::forward::{Failed, Forward};
 use crate::forwarded;
 use crate::guard::Guard;
@@ -27,7 +25,7 @@ use crate::headers::{self, Rejected};
 use crate::linger::Lingering;
 use crate::patience::Patience;
 use crate::plain;
-use crate::probe::Probes;
+use crate::pool::{Pool, Wants};
 use crate::quick::{self, Quick, Scratch};
 use crate::request;
 use crate::route::{self, View};
@@ -65,118 +63,6 @@ pub(crate) struct Resume {
     /// On which it was sent, if it was.
     pub(crate) lease: Option<Lease>,
     pub(crate) arrived: Instant,
-}
-
-/// A pool, as one thread of one entry sees it.
-pub(crate) struct Pool {
-    pub(crate) balancer: Rc<Balancer>,
-    pub(crate) connections: Rc<Connections>,
-    /// Whether a backend has shown that an ingress is before it: only these get deadlines and tries.
-    has_ingress: Vec<Cell<bool>>,
-    /// Backends get clients' addresses by this version of the `PROXY` protocol, and that they came in here.
-    announces: Option<(ProxyProtocol, SocketAddr)>,
-    probes: Option<Rc<Probes>>,
-    /// What goes on where this one was: a request that waits meanwhile goes on there.
-    successor: RefCell<Option<Rc<Pool>>>,
-}
-
-impl Pool {
-    pub(crate) fn new(
-        config: &config::Pool,
-        balancer: Rc<Balancer>,
-        (timeouts, limits): (Timeouts, Limits),
-        announces: Option<(ProxyProtocol, SocketAddr)>,
-    ) -> Self {
-        let addresses = balancer.addresses.iter().copied();
-        let has_ingress = balancer.addresses.iter().map(|_| Cell::new(false)).collect();
-        let (connect, idle) = (timeouts.connect, timeouts.idle);
-        let connections = Connections::new(addresses, limits.headers, connect, idle);
-        let probes = Probes::start(config, &balancer, &connections);
-        let successor = RefCell::default();
-        Pool { balancer, connections, has_ingress, announces, probes, successor }
-    }
-
-    /// A request was picked for: what the policy asks beside it is asked.
-    pub(crate) fn ask_beside(&self, key: Option<u64>) {
-        if let Some(probes) = &self.probes {
-            probes.beside(key);
-        }
-    }
-
-    /// Connections for this client's requests: shared, or where backends get each client's address, its own.
-    fn connections_for(&self, client: &Client) -> Rc<Connections> {
-        let Some((version, here)) = self.announces else { return self.connections.clone() };
-        self.connections.preceded_by(version.announcement(client.address(), here))
-    }
-
-    /// What has gone on where this one was, now.
-    fn newest(self: Rc<Self>) -> Rc<Self> {
-        let successor = self.successor.borrow().clone();
-        successor.map_or(self, Pool::newest)
-    }
-
-    /// Goes on where that one was, with backends that stay.
-    pub(crate) fn take_over(self: &Rc<Self>, before: &Pool) {
-        *before.successor.borrow_mut() = Some(self.clone());
-        self.connections.take_over(&before.connections);
-        if let (Some(probes), Some(before)) = (&self.probes, &before.probes) {
-            probes.take_over(before);
-        }
-        let stays = self.balancer.addresses.iter().zip(&before.balancer.addresses);
-        let known = self.has_ingress.iter().zip(&before.has_ingress);
-        for ((now, then), (has, had)) in stays.zip(known) {
-            has.set(now == then && had.get());
-        }
-    }
-
-    /// A backend has answered: what its chip and its status say of it, and what the request counts as when it ends.
-    pub(crate) fn answered(
-        &self,
-        flight: &mut Flight,
-        chip: Option<bool>,
-        status: StatusCode,
-    ) -> Ending {
-        self.balancer.admitted();
-        if let Some(has_room) = chip {
-            self.has_ingress[flight.backend()].set(true);
-            if has_room {
-                self.balancer.has_room(flight.backend());
-            }
-        }
-        flight.bring(chip);
-        if !is_failure(status) {
-            return Ending::Success;
-        }
-        self.balancer.tally.backends[flight.backend()].answered_badly.one_more();
-        Ending::Failure
-    }
-
-    /// An ingress has refused it.
-    fn refused(&self, mut flight: Flight, rejected: Rejected, chip: Option<bool>) {
-        self.has_ingress[flight.backend()].set(true);
-        flight.bring(chip);
-        flight.end_unanswered(match rejected {
-            Rejected::Deadline { .. } => Ending::TooLate,
-            Rejected::Full | Rejected::Queue => Ending::Rejected,
-        });
-    }
-
-    /// No backend is left to try.
-    fn nowhere(&self, tried: &Tried) -> Response<Body> {
-        if let Some(rejected) = tried.rejected {
-            return rejected_response(rejected);
-        }
-        if tried.unreachable > 0 {
-            return Problem::NoConnection.response();
-        }
-        self.balancer.tally.without_backend.one_more();
-        Problem::NoBackend.response()
-    }
-
-    /// Whether a backend has shown that an ingress is before it.
-    pub(crate) fn has_ingress(&self, backend: usize) -> bool {
-        self.has_ingress[backend].get()
-    }
 }
 
 impl Egress {
@@ -242,6 +128,7 @@ impl Egress {
         let named = sticky.and_then(|sticky| sticky.take(forward.headers()));
         let view = View { peer: client.address().ip(), head: forward.head() };
         let key = pool.balancer.key.as_ref().and_then(|key| key.key(&view));
+        let mut wants = Wants { key, own: named, is_asked: false, is_sent_anyhow: false };
         let mut tried = Tried::default();
         let mut patience = Patience::new(pool.balancer.clone(), alarm);
         let (mut live, mut begun) = match client.open.resume.take() {
@@ -261,26 +148,34 @@ impl Egress {
             connections = pool.connections_for(client);
         }
         loop {
-            let picked = || {
-                if let Some(backend) = patience.room() {
-                    let flight = pool.balancer.pick_left(backend);
-                    return Some((flight.or_else(|| pool.balancer.pick(key, &[]))?, None));
-                }
-                let own = named.filter(|_| tried.count == 0);
-                let own = own.and_then(|backend| pool.balancer.pick_own(backend));
-                Some((own.or_else(|| pool.balancer.pick(key, tried.avoid()))?, None))
+            let picked = match begun.take() {
+                Some((flight, lease)) => Ok((flight, lease)),
+                None => match pool.pick(&mut wants, &tried, &mut patience).await {
+                    Pick::Flight(flight) => Ok((flight, None)),
+                    Pick::Nothing => Err(false),
+                    Pick::RatherWaits => Err(true),
+                },
             };
-            let Some((mut flight, lease)) = begun.take().or_else(picked) else {
-                let is_refused = tried.rejected.is_some() || pool.balancer.has_backends();
-                let may_wait = is_refused && (tried.unreachable == 0 || tried.refusals > 0);
-                if !may_wait || !Box::pin(patience.wait(forward.deadline())).await {
-                    patience.give_up();
-                    return pool.nowhere(&tried);
+            let (mut flight, lease) = match picked {
+                Ok(picked) => picked,
+                Err(rather_waits) => {
+                    let is_refused = tried.rejected.is_some() || pool.balancer.has_backends();
+                    let may_wait = is_refused && (tried.unreachable == 0 || tried.refusals > 0);
+                    let waited = may_wait && Box::pin(patience.wait(forward.deadline())).await;
+                    if !waited && rather_waits && Instant::now() < forward.deadline() {
+                        wants.is_sent_anyhow = true;
+                        continue;
+                    }
+                    if !waited {
+                        patience.give_up();
+                        return pool.nowhere(&tried);
+                    }
+                    tried.forget();
+                    wants.is_asked = false;
+                    pool = pool.newest();
+                    connections = pool.connections_for(client);
+                    continue;
                 }
-                tried.forget();
-                pool = pool.newest();
-                connections = pool.connections_for(client);
-                continue;
             };
             if tried.count == 0 && lease.is_none() {
                 pool.ask_beside(key);
@@ -294,11 +189,12 @@ impl Egress {
                 Ok(sent) => sent,
                 Err(failed) => {
                     self.failed(&pool, flight, failed);
-                    if failed == Failed::NoConnection
+                    if failed.is_before_sent()
                         && tried.unreachable < MOST_ELSEWHERE
                         && forward.can_repeat()
                     {
                         tried.unreachable += 1;
+                        tried.failed = Some(failed);
                         tried.add(backend);
                         continue;
                     }
@@ -338,6 +234,7 @@ impl Egress {
                 return rejected_response(rejected);
             }
             tried.forget();
+            wants.is_asked = false;
             pool = pool.newest();
             connections = pool.connections_for(client);
         }
@@ -413,8 +310,11 @@ impl Egress {
         if failed == Failed::Timeout {
             self.tally.timeouts.one_more();
         }
-        let ending = if failed.spares_backend() { Ending::Abandoned } else { Ending::Failure };
-        flight.end_unanswered(ending);
+        match failed {
+            Failed::NoSocket => flight.end_without_socket(),
+            _ if failed.is_clients() => flight.end_unanswered(Ending::Abandoned),
+            _ => flight.end_unanswered(Ending::Failure),
+        }
     }
 }
 

@@ -1,7 +1,10 @@
 //! One request to one backend: on a connection that is there, or a new one; one that turns out to be closed is
 //! replaced without anybody noticing.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 
 use hyper::body::Incoming;
 use hyper::header::{HeaderMap, HeaderValue};
@@ -9,7 +12,6 @@ use hyper::http::request::Parts;
 use hyper::{Request, Response, StatusCode, Version};
 use tokio::time::Instant;
 
-use crate::alarm::Alarm;
 use crate::answer::Problem;
 use crate::body::{Outgoing, Source};
 use crate::config::Timeouts;
@@ -22,9 +24,9 @@ use crate::upstream::{Connections, Lease, NoConnection};
 /// Why there is no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failed {
-    /// Nothing was sent: any request may go elsewhere.
+    /// No connection could be made.
     NoConnection,
-    /// No socket was left here.
+    /// No socket was left here for one.
     NoSocket,
     /// The backend broke off.
     Broken,
@@ -37,9 +39,14 @@ pub(crate) enum Failed {
 }
 
 impl Failed {
-    /// Whether the client is the reason, or this machine: the backend is not.
-    pub(crate) fn spares_backend(self) -> bool {
-        matches!(self, Failed::NoSocket | Failed::Stalled | Failed::BadBody)
+    /// Whether the client is the reason.
+    pub(crate) fn is_clients(self) -> bool {
+        matches!(self, Failed::Stalled | Failed::BadBody)
+    }
+
+    /// Whether nothing was sent: any request may go elsewhere. Ports that are used up are so towards one backend.
+    pub(crate) fn is_before_sent(self) -> bool {
+        matches!(self, Failed::NoConnection | Failed::NoSocket)
     }
 
     /// What the client gets.
@@ -57,7 +64,7 @@ impl Failed {
 
 /// A request of a client, as often as it is sent.
 pub(crate) struct Forward<'a> {
-    alarm: &'a Alarm,
+    open: &'a Open,
     head: Parts,
     /// The body of the first try.
     body: Option<Outgoing>,
@@ -87,8 +94,7 @@ impl<'a> Forward<'a> {
             headers::ask_for_upgrade(&mut head.headers, protocol.clone());
         }
         let (arrived, is_whole) = (Instant::now(), source.is_none());
-        let alarm = &open.alarm;
-        Forward { alarm, head, body: Some(body), source, arrived, is_whole, timeouts, upgrade }
+        Forward { open, head, body: Some(body), source, arrived, is_whole, timeouts, upgrade }
     }
 
     /// All of it came then.
@@ -146,8 +152,8 @@ impl<'a> Forward<'a> {
         let mut may_retry = Some(may_retry);
         loop {
             let request = self.request();
-            let sent = lease.send(request, self.upgrade.is_some());
-            let mut error = match self.in_time(sent).await? {
+            let sent = self.bounded(lease.send(request, self.upgrade.is_some()));
+            let mut error = match self.in_time(sent).await?? {
                 Ok(response)
                     if response.status() == StatusCode::SWITCHING_PROTOCOLS
                         && self.upgrade.is_none() =>
@@ -191,12 +197,12 @@ impl<'a> Forward<'a> {
         backend: usize,
         fresh: bool,
     ) -> Result<Lease, Failed> {
-        self.in_time(connections.get(self.alarm, backend, fresh)).await?.map_err(
-            |error| match error {
+        self.in_time(connections.get(&self.open.alarm, backend, fresh)).await?.map_err(|error| {
+            match error {
                 NoConnection::Backend => Failed::NoConnection,
                 NoConnection::Here => Failed::NoSocket,
-            },
-        )
+            }
+        })
     }
 
     fn request(&mut self) -> Request<Outgoing> {
@@ -205,12 +211,29 @@ impl<'a> Forward<'a> {
         request.method_mut().clone_from(&self.head.method);
         request.uri_mut().clone_from(&self.head.uri);
         request.headers_mut().clone_from(&self.head.headers);
+        let writes = self.open.writes.clone();
+        hyper::ext::on_informational(&mut request, move |interim| {
+            writes.interim.came(interim.status(), interim.headers());
+        });
         request
+    }
+
+    /// Waits for a response, before which the backend may not send interim ones without end.
+    async fn bounded<T>(&self, sent: impl Future<Output = T>) -> Result<T, Failed> {
+        let mut sent = pin!(sent);
+        poll_fn(|cx| {
+            let polled = sent.as_mut().poll(cx);
+            match self.open.writes.interim.are_too_much() {
+                true => Poll::Ready(Err(Failed::Broken)),
+                false => polled.map(Ok),
+            }
+        })
+        .await
     }
 
     /// Waits until the deadline, which moves while the client sends.
     async fn in_time<T>(&self, what: impl Future<Output = T>) -> Result<T, Failed> {
-        self.alarm.by(|| self.deadline(), what).await.ok_or_else(|| {
+        self.open.alarm.by(|| self.deadline(), what).await.ok_or_else(|| {
             let client_is_late = |source: &Rc<Source>| !source.is_ended() && source.is_awaited();
             match self.source.as_ref().is_some_and(client_is_late) {
                 true => Failed::Stalled,

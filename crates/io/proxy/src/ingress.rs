@@ -148,6 +148,7 @@ impl Ingress {
                     at: now,
                     found: in_flight,
                     ended: Ended::Abandoned,
+                    has_no_socket: false,
                 })
             }
             Decision::Reject(reason) => {
@@ -237,8 +238,12 @@ impl Handler for Ingress {
                     self.counts.upstream.connections_failed.one_more();
                 }
                 // A timeout says nothing of the application's speed but that it is worse.
-                let is_silent = failed.spares_backend() || failed == Failed::Timeout;
-                admitted.end(if is_silent { Ended::Abandoned } else { Ended::Failed });
+                let is_silent = failed.is_clients() || failed == Failed::Timeout;
+                match failed {
+                    Failed::NoSocket => admitted.end_without_socket(),
+                    _ if is_silent => admitted.end(Ended::Abandoned),
+                    _ => admitted.end(Ended::Failed),
+                }
                 failed.problem().response()
             }
         }
@@ -269,6 +274,8 @@ pub(crate) struct Admitted {
     /// How many were in flight before it.
     found: u32,
     ended: Ended,
+    /// It was not sent, for no socket was left here.
+    has_no_socket: bool,
 }
 
 impl Admitted {
@@ -276,11 +283,16 @@ impl Admitted {
     pub(crate) fn end(mut self, ended: Ended) {
         self.ended = ended;
     }
+
+    /// It was not sent, for no socket was left here.
+    fn end_without_socket(mut self) {
+        self.has_no_socket = true;
+    }
 }
 
 impl Drop for Admitted {
     fn drop(&mut self) {
-        let Admitted { ingress, permit, at, found, ended } = self;
+        let Admitted { ingress, permit, at, found, ended, has_no_socket } = self;
         let left = ingress.gate.in_flight.get().saturating_sub(1);
         ingress.count(left);
         let now = ingress.clock.now();
@@ -289,7 +301,10 @@ impl Drop for Admitted {
             Ended::Failed => Ending::Failure,
             Ended::Abandoned => Ending::Abandoned,
         };
-        ingress.counts.upstream.finished(&Finish::new(now.since(*at), ending));
+        match has_no_socket {
+            true => ingress.counts.upstream.no_socket.one_more(),
+            false => ingress.counts.upstream.finished(&Finish::new(now.since(*at), ending)),
+        }
         if *ended == Ended::Answered {
             ingress.gate.load.note(*found, now.since(*at));
         }

@@ -14,6 +14,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::alarm::Alarm;
+use crate::interim::Interim;
+use crate::wire::Wire;
 
 /// The longest wait for the peer to close.
 const LONGEST: Duration = Duration::from_secs(1);
@@ -27,6 +29,8 @@ pub(crate) struct Writes {
     is_blocked: AtomicBool,
     is_shut: AtomicBool,
     count: AtomicU32,
+    /// What it is to be sent before its response.
+    pub(crate) interim: Interim,
 }
 
 impl Writes {
@@ -100,6 +104,21 @@ impl<S> Lingering<S> {
     }
 }
 
+impl Lingering<Wire> {
+    /// Sends interim responses, unless bytes of an earlier response wait for the peer; says whether there were any. To be
+    /// called while no response is under way.
+    pub(crate) fn send_interim(&mut self, cx: &mut Context<'_>) -> bool {
+        let is_new = self.writes.interim.is_waiting() && !self.stream.is_blocked();
+        if is_new {
+            self.stream.write_first(&self.writes.interim.take());
+        }
+        if self.stream.has_first() {
+            let _ = self.writes.note(self.stream.poll_first(cx));
+        }
+        is_new
+    }
+}
+
 impl<S: AsyncRead + Unpin> AsyncRead for Lingering<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -158,5 +177,70 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
             }
         }
         Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::HeaderMap;
+    use hyper::{StatusCode, Version};
+    use tokio::io::AsyncReadExt as _;
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn interim_responses_are_sent_after_an_earlier_response_and_before_their_own() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (connected, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let mut client = accepted.unwrap().0;
+        let writes = Arc::new(Writes::default());
+        let mut stream = Lingering::new(Wire::new(connected.unwrap()), writes.clone());
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+
+        // An earlier response, of which some waits.
+        let (earlier, mut sent) = (vec![b'e'; 64 << 20], 0);
+        while let Poll::Ready(written) = Pin::new(&mut stream).poll_write(&mut cx, &earlier) {
+            sent += written.unwrap();
+        }
+        writes.interim.begin(Version::HTTP_11, 32 << 10);
+        writes.interim.came(StatusCode::EARLY_HINTS, &HeaderMap::new());
+        assert!(!stream.send_interim(&mut cx) && writes.interim.is_waiting());
+
+        let mut read = vec![0; sent];
+        client.read_exact(&mut read).await.unwrap();
+        stream.stream().stream.writable().await.unwrap();
+        let rest = Pin::new(&mut stream).poll_write(&mut cx, b"the rest;");
+        assert!(matches!(rest, Poll::Ready(Ok(9))));
+        assert!(stream.send_interim(&mut cx) && !writes.interim.is_waiting());
+        assert!(!stream.send_interim(&mut cx), "once");
+        let response = Pin::new(&mut stream).poll_write(&mut cx, b"HTTP/1.1 200 OK");
+        assert!(matches!(response, Poll::Ready(Ok(15))));
+        let expected = "the rest;HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK";
+        let mut read = vec![0; expected.len()];
+        client.read_exact(&mut read).await.unwrap();
+        assert_eq!(String::from_utf8(read).unwrap(), expected);
+    }
+
+    #[tokio::test]
+    async fn a_response_waits_for_interim_ones_that_the_client_does_not_take() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (connected, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (mut client, mut wire) = (accepted.unwrap().0, Wire::new(connected.unwrap()));
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        // More than sockets hold.
+        let first = vec![b'f'; 64 << 20];
+        wire.write_first(&first);
+        assert!(Pin::new(&mut wire).poll_write(&mut cx, b"response").is_pending());
+        assert!(wire.has_first() && wire.is_blocked());
+        let write = async {
+            tokio::io::AsyncWriteExt::write_all(&mut wire, b"response").await.unwrap();
+        };
+        let mut read = vec![0; first.len() + 8];
+        let (_, all) = tokio::join!(write, client.read_exact(&mut read));
+        assert_eq!(all.unwrap(), first.len() + 8);
+        assert!(read.starts_with(&first) && read.ends_with(b"response"));
     }
 }

@@ -1,5 +1,6 @@
 //! Probes: asks the ingresses of a pool's backends for their load, for policies that go by it. `prequal` asks some beside
-//! each request, which does not wait; `cpu_random` gets all loads, every so often.
+//! each request, which does not wait; `expected_delay` by probes some before each pick, which waits for what is answered
+//! within [`IN_TIME`]; `cpu_random` gets all loads, every so often.
 //!
 //! A probe goes by the connections that requests use, or a new one where none is idle. A backend without an ingress of
 //! ours answers `OPTIONS *` with something else, or not at all, and is left alone for a while. Each thread asks for
@@ -7,6 +8,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::pin::pin;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
@@ -14,6 +16,7 @@ use httparse::Status;
 use plimsoll_policy::{Probing, ServerLoad};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
@@ -21,7 +24,7 @@ use crate::balance::Balancer;
 use crate::config;
 use crate::headers;
 use crate::load;
-use crate::upstream::Connections;
+use crate::upstream::{Connections, is_ours};
 use crate::wire::Wire;
 
 /// Most probes of a thread that wait for one backend: what it does not answer is not asked again and again.
@@ -29,6 +32,9 @@ const MOST_WAITING: u32 = 64;
 /// A backend that did not answer, or not so, is left alone for so long.
 const REST: Duration = Duration::from_secs(1);
 const LONG_REST: Duration = Duration::from_secs(30);
+/// How long a request waits for answers before its backend is picked: more than those within a region take, and less than a
+/// request that was worth asking for. A backend that is late is not asked again before it has answered, or not at all.
+const IN_TIME: Duration = Duration::from_millis(10);
 /// All are asked no more often.
 const SHORTEST: Duration = Duration::from_millis(10);
 /// The longest answer.
@@ -41,17 +47,22 @@ pub(crate) struct Probes {
     connections: Rc<Connections>,
     /// News that is older is worth nothing.
     age: Duration,
-    is_beside: bool,
+    when: Probing,
     /// Others ask on where these did.
     is_succeeded: Cell<bool>,
     backends: Vec<Asked>,
     targets: RefCell<Vec<usize>>,
 }
 
+/// What each probe that a request waits for holds.
+type Held = Rc<oneshot::Sender<()>>;
+
 /// One that is asked.
 #[derive(Default)]
 struct Asked {
     waiting: Cell<u32>,
+    /// Probes that requests do not wait for any more.
+    late: Cell<u32>,
     rests_until: Cell<Option<Instant>>,
     /// It answers, but does not tell its load.
     is_silent: Cell<bool>,
@@ -75,22 +86,20 @@ impl Probes {
         balancer: &Rc<Balancer>,
         connections: &Rc<Connections>,
     ) -> Option<Rc<Self>> {
-        let is_beside = match balancer.probing() {
-            Probing::Beside => true,
-            Probing::Periodic => false,
-            // A configuration with the latter is refused.
-            Probing::Never | Probing::Before => return None,
-        };
+        let when = balancer.probing();
+        if when == Probing::Never {
+            return None;
+        }
         let probes = Rc::new(Probes {
             balancer: balancer.clone(),
             connections: connections.clone(),
             age: Duration::from_millis(pool.settings.load_age_ms),
-            is_beside,
+            when,
             is_succeeded: Cell::new(false),
             backends: balancer.addresses.iter().map(|_| Asked::default()).collect(),
             targets: RefCell::default(),
         });
-        if !is_beside {
+        if when == Probing::Periodic {
             // Twice while news is good: one that is lost loses nothing.
             let interval = (probes.age / 2).max(SHORTEST);
             tokio::task::spawn_local(every(interval, Rc::downgrade(&probes)));
@@ -112,25 +121,58 @@ impl Probes {
 
     /// A request was picked for: asks the backends that the policy wants to ask beside it.
     pub(crate) fn beside(self: &Rc<Self>, key: Option<u64>) {
-        if self.is_beside {
-            let mut targets = self.targets.borrow_mut();
-            self.balancer.probe_targets(key, &mut targets);
-            targets.drain(..).for_each(|backend| self.ask(backend));
+        if self.when == Probing::Beside {
+            self.ask_targets(key, None);
         }
     }
 
-    fn ask(self: &Rc<Self>, backend: usize) {
+    /// Whether requests wait for answers.
+    pub(crate) fn are_before(&self) -> bool {
+        self.when == Probing::Before
+    }
+
+    /// Asks the backends that the policy wants to ask before it picks for a request, and waits until each has answered, or
+    /// is late.
+    pub(crate) async fn before(self: &Rc<Self>, key: Option<u64>) {
+        let (held, all_answered) = oneshot::channel();
+        self.ask_targets(key, Some(&Rc::new(held)));
+        // Nothing is ever sent: it ends when nobody holds the other end any more.
+        let _ = all_answered.await;
+    }
+
+    fn ask_targets(self: &Rc<Self>, key: Option<u64>, held: Option<&Held>) {
+        let mut targets = self.targets.borrow_mut();
+        self.balancer.probe_targets(key, &mut targets);
+        targets.drain(..).for_each(|backend| self.ask(backend, held.cloned()));
+    }
+
+    /// Asks a backend; `held` is let go of when it has answered, or is late.
+    fn ask(self: &Rc<Self>, backend: usize, mut held: Option<Held>) {
         let Some(asked) = self.backends.get(backend) else { return };
         let is_enough = asked.waiting.get() >= MOST_WAITING || asked.rests(Instant::now());
-        if is_enough || !self.balancer.has_weight(backend) {
+        if is_enough || asked.late.get() > 0 || !self.balancer.has_weight(backend) {
             return;
         }
         asked.waiting.set(asked.waiting.get() + 1);
         let probes = self.clone();
         tokio::task::spawn_local(async move {
             // No longer than it would rest: those that hang would else be all that is asked.
-            let answered = timeout(probes.age.min(REST), probes.exchange(backend)).await;
+            let mut exchange = pin!(timeout(probes.age.min(REST), probes.exchange(backend)));
             let asked = &probes.backends[backend];
+            let in_time = match &held {
+                Some(_) => timeout(IN_TIME, exchange.as_mut()).await.ok(),
+                None => None,
+            };
+            let answered = match in_time {
+                Some(answered) => answered,
+                None => {
+                    let is_late = u32::from(held.take().is_some());
+                    asked.late.set(asked.late.get() + is_late);
+                    let answered = exchange.await;
+                    asked.late.set(asked.late.get() - is_late);
+                    answered
+                }
+            };
             asked.waiting.set(asked.waiting.get() - 1);
             match answered {
                 Ok(Ok(Some(load))) => {
@@ -148,8 +190,10 @@ impl Probes {
                         warn!(%address, "does not tell its load: is a plimsoll ingress before it that trusts this proxy?");
                     }
                 }
+                Ok(Err(error)) if is_ours(&error) => {}
                 Ok(Err(_)) | Err(_) => asked.rest_until(Instant::now() + REST),
             }
+            drop(held);
         });
     }
 
@@ -190,7 +234,7 @@ impl Probes {
 async fn every(interval: Duration, probes: Weak<Probes>) {
     loop {
         let Some(all) = probes.upgrade().filter(|all| !all.is_succeeded.get()) else { return };
-        (0..all.backends.len()).for_each(|backend| all.ask(backend));
+        (0..all.backends.len()).for_each(|backend| all.ask(backend, None));
         drop(all);
         tokio::time::sleep(interval).await;
     }
@@ -226,7 +270,12 @@ fn read(bytes: &[u8]) -> Read {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+
+    use plimsoll_policy::{PolicyKind, Sight};
+
     use super::*;
+    use crate::clock::Clock;
 
     #[test]
     fn the_longest_rest_holds() {
@@ -236,6 +285,46 @@ mod tests {
         // Another that was under way times out.
         asked.rest_until(now + REST);
         assert!(asked.rests(now + 2 * REST) && !asked.rests(now + LONG_REST));
+    }
+
+    #[tokio::test]
+    async fn a_request_waits_for_answers_but_not_for_one_that_is_late_and_that_is_not_asked_again()
+    {
+        let listeners = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+        let mut pool = crate::balance::tests::pool(PolicyKind::ExpectedDelay, 2);
+        pool.settings.expected_delay.sight = Sight::Probes;
+        for (backend, listener) in pool.backends.iter_mut().zip(&listeners) {
+            backend.address = listener.local_addr().unwrap();
+        }
+        let [answers, hangs] = listeners;
+        let answer = std::thread::spawn(move || {
+            let (mut stream, _) = answers.accept().unwrap();
+            let mut question = [0; QUESTION.len()];
+            // None is the end of the test.
+            while stream.read_exact(&mut question).is_ok() {
+                let load = "HTTP/1.1 204 No Content\r\nplimsoll-load: in_flight=7\r\n\r\n";
+                stream.write_all(load.as_bytes()).unwrap();
+            }
+        });
+        let asks = async {
+            let copies = crate::balance::tests::copies_with(&pool, 1, Clock::start(), None);
+            let long = Duration::from_secs(60);
+            let addresses = copies[0].addresses.iter().copied();
+            let connections = Connections::new(addresses, 32 << 10, long, long);
+            let probes = Probes::start(&pool, &copies[0], &connections).expect("it asks");
+            probes.before(None).await;
+            let late = || probes.backends.iter().map(|asked| asked.late.get()).collect::<Vec<_>>();
+            let waiting = |backend: usize| probes.backends[backend].waiting.get();
+            assert_eq!((late(), waiting(1)), (vec![0, 1], 1), "it may answer yet");
+            for _ in 0..20 {
+                probes.before(None).await;
+            }
+            assert!(late()[1] <= 1 && waiting(1) <= 1);
+            assert_eq!(copies[0].pick(None, &[]).expect("a backend").backend(), 0);
+        };
+        tokio::task::LocalSet::new().run_until(asks).await;
+        drop(hangs);
+        answer.join().unwrap();
     }
 
     #[test]

@@ -18,9 +18,10 @@ use tokio::time::Instant;
 
 use crate::balance::{Flight, Live};
 use crate::config::Limits;
-use crate::egress::{Egress, Pool, Resume};
+use crate::egress::{Egress, Resume};
 use crate::linger::{Blocked, Lingering};
 use crate::plain::{self, Response, View};
+use crate::pool::Pool;
 use crate::serve::Client;
 use crate::wire::Wire;
 
@@ -130,7 +131,7 @@ fn begin<'a>(egress: &'a Egress, client: &Client, bytes: &[u8]) -> Option<Begun<
     let mut slots = plain::slots();
     let request = plain::Request::parse(bytes, &mut slots)?;
     let pool = egress.route_plain(&request)?;
-    if pool.balancer.others_wait() {
+    if pool.balancer.others_wait() || pool.asks_before() {
         return None;
     }
     let Limits { headers, body_kept_for_retries, .. } = egress.limits;

@@ -15,6 +15,7 @@ use tracing::warn;
 
 use crate::config::ProxyConfig;
 use crate::listen::ListenError;
+use crate::room::OpenFiles;
 use crate::seat::Seat;
 use crate::shared::Core;
 use crate::status::Status;
@@ -62,8 +63,7 @@ impl Proxy {
     /// [`ProxyError`]; nothing is listened on then.
     pub fn start(config: &ProxyConfig) -> Result<Self, ProxyError> {
         check(config)?;
-        let cores = thread::available_parallelism().map_or(1, usize::from);
-        let threads = config.threads.unwrap_or(cores);
+        let threads = config.thread_count();
         let core = Core::start(config, threads)?;
         say_room(config, core.room.most);
         let (stop, stopping) = signal::channel(None);
@@ -194,13 +194,13 @@ impl Handle {
 
 /// Says so where the process may have fewer clients than its entries.
 fn say_room(config: &ProxyConfig, most: usize) {
-    let ingress = config.ingress.iter().map(|entry| entry.limits.connections);
-    let wanted: usize =
-        ingress.chain(config.egress.iter().map(|entry| entry.limits.connections)).sum();
+    let files = OpenFiles::of(config);
+    let wanted = files.connections;
     if most < wanted {
         warn!(
             "the limit of open files leaves room for {most} connections of clients, fewer than the {wanted} of \
-             limits.connections together; more are turned away"
+             limits.connections together; more are turned away. {} open files would do (`LimitNOFILE=`)",
+            files.needed()
         );
     }
 }

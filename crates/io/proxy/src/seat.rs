@@ -12,9 +12,10 @@ use tracing::warn;
 
 use crate::access::Access;
 use crate::balance::Balancer;
-use crate::egress::{Egress, Pool};
+use crate::egress::Egress;
 use crate::ingress::Ingress;
 use crate::listen::Listeners;
+use crate::pool::Pool;
 use crate::serve::{Handler, Opened, Stop, listen};
 use crate::shared::{Core, Shared, SharedEgress, SharedPool};
 use crate::slot::Slot;

@@ -142,7 +142,7 @@ impl Core {
             clock: Clock::start(),
             wake: (0..threads).map(|_| Arc::default()).collect(),
             started: Instant::now(),
-            room: Arc::new(Room::new(config, threads)),
+            room: Arc::new(Room::new(config)),
             generation: since_1970.map_or(0, |since| since.as_nanos() as u64),
             version: AtomicU64::new(0),
             now: Mutex::new(Arc::new(nothing)),

@@ -140,6 +140,9 @@ pub struct RequestStatus {
     pub failed: u64,
     /// Given up by their clients.
     pub abandoned: u64,
+    /// Not sent: the proxy had no file or port left for a connection.
+    #[serde(default)]
+    pub no_socket: u64,
     /// Refused by the backend's ingress, which had too many.
     pub rejected: u64,
     /// Refused by the backend's ingress, for they would have been late.
@@ -196,6 +199,7 @@ impl RequestStatus {
             sum.succeeded += tally.succeeded.get();
             sum.failed += tally.failed.get();
             sum.abandoned += tally.abandoned.get();
+            sum.no_socket += tally.no_socket.get();
             sum.rejected += tally.rejected.get();
             sum.too_late += tally.too_late.get();
             sum.chips += tally.chips.get();

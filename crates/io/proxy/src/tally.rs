@@ -51,6 +51,8 @@ pub(crate) struct BackendTally {
     /// Of those that failed: with an answer.
     pub(crate) answered_badly: Count,
     pub(crate) abandoned: Count,
+    /// Not sent: no socket was left here.
+    pub(crate) no_socket: Count,
     pub(crate) rejected: Count,
     pub(crate) too_late: Count,
     pub(crate) chips: Count,
@@ -87,8 +89,14 @@ impl BackendTally {
 
     /// Sent and not ended.
     pub(crate) fn in_flight(&self) -> u64 {
-        let ended =
-            [&self.succeeded, &self.failed, &self.abandoned, &self.rejected, &self.too_late];
+        let ended = [
+            &self.succeeded,
+            &self.failed,
+            &self.abandoned,
+            &self.no_socket,
+            &self.rejected,
+            &self.too_late,
+        ];
         // The sum over threads is what counts, and reads of one thread's cells may be torn: never below 0.
         self.started.get().saturating_sub(ended.iter().map(|count| count.get()).sum())
     }

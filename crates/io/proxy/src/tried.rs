@@ -2,6 +2,7 @@
 
 use plimsoll_policy::MAX_AVOID;
 
+use crate::forward::Failed;
 use crate::headers::Rejected;
 
 /// Where a request has been already.
@@ -11,6 +12,8 @@ pub(crate) struct Tried {
     pub(crate) count: usize,
     /// How many could not be connected to.
     pub(crate) unreachable: usize,
+    /// Why the last of these could not.
+    pub(crate) failed: Option<Failed>,
     /// How often it was refused.
     pub(crate) refusals: u32,
     /// What was said last.

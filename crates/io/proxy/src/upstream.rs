@@ -4,7 +4,7 @@
 //! task, and what it brings is taken in the poll that reads it. While it is parked it has no task: that the backend has
 //! closed it is found at the next request, or at the upkeep.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
@@ -22,6 +22,7 @@ use rustix::io::Errno;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
+use tracing::warn;
 
 use crate::alarm::Alarm;
 use crate::body::Outgoing;
@@ -226,10 +227,16 @@ impl Connections {
         let until = Instant::now() + self.connect;
         loop {
             match alarm.by(|| until, self.connect(self.backends[backend].address)).await {
-                Some(Ok(connection)) => return Ok(lease(connection, false)),
+                Some(Ok(connection)) => {
+                    HAS_NO_SOCKET.set(false);
+                    return Ok(lease(connection, false));
+                }
                 // One that is idle to another backend is worth less than this request.
-                Some(Err(error)) if is_ours(&error) && self.close_idle() => {}
-                Some(Err(error)) if is_ours(&error) => return Err(NoConnection::Here),
+                Some(Err(error)) if takes_a_file(&error) && self.close_idle() => {}
+                Some(Err(error)) if is_ours(&error) => {
+                    say_no_socket(&error);
+                    return Err(NoConnection::Here);
+                }
                 Some(Err(_)) | None => return Err(NoConnection::Backend),
             }
         }
@@ -340,17 +347,30 @@ impl Connections {
     }
 }
 
+thread_local! {
+    /// No socket was left for the last connection that this thread was to make.
+    static HAS_NO_SOCKET: Cell<bool> = const { Cell::new(false) };
+}
+
+fn say_no_socket(error: &io::Error) {
+    if !HAS_NO_SOCKET.replace(true) {
+        warn!(%error, "no socket is left for a connection to a backend; requests that need one are answered 503");
+    }
+}
+
 /// Whether a failure to connect is this machine's.
 pub(crate) fn is_ours(error: &io::Error) -> bool {
-    let ours = [
-        Errno::MFILE,
-        Errno::NFILE,
-        Errno::NOBUFS,
-        Errno::NOMEM,
-        Errno::ADDRNOTAVAIL,
-        Errno::AGAIN,
-    ];
-    ours.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+    // No port is left towards that address.
+    takes_a_file(error) || is_one_of(error, &[Errno::ADDRNOTAVAIL, Errno::AGAIN])
+}
+
+/// Whether there would be a connection if another were closed.
+fn takes_a_file(error: &io::Error) -> bool {
+    is_one_of(error, &[Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM])
+}
+
+fn is_one_of(error: &io::Error, errnos: &[Errno]) -> bool {
+    errnos.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 /// A connection while a request is on it. Dropped without more, it is closed, and the backend sees its request

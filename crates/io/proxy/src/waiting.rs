@@ -87,9 +87,14 @@ impl Waiting {
         Ok(Arc::new(Waiting { clock, timeout, length: AtomicUsize::new(0), inner }))
     }
 
+    /// How many do.
+    pub(crate) fn count(&self) -> usize {
+        self.length.load(Ordering::Relaxed)
+    }
+
     /// Whether none does.
     pub(crate) fn is_empty(&self) -> bool {
-        self.length.load(Ordering::Relaxed) == 0
+        self.count() == 0
     }
 
     /// A place for a request that first came here at this time, if there is one left.

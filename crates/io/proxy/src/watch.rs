@@ -12,12 +12,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout, timeout_at};
 use tracing::{info, warn};
 
 use crate::balance::Members;
 use crate::config::{self, Backend, Health, ProxyProtocol, Source};
 use crate::shared::Core;
+use crate::upstream::is_ours;
 
 /// The longest look-up of a name.
 const LOOKUP: Duration = Duration::from_secs(5);
@@ -140,7 +141,7 @@ impl Watched {
                 });
             }
             while let Some(checked) = checks.join_next().await {
-                let Ok((address, is_well)) = checked else { continue };
+                let Ok((address, Some(is_well))) = checked else { continue };
                 let row = known.entry(address).or_default();
                 if let Some(is_down) = row.saw(is_well, &health) {
                     self.put(address, is_down);
@@ -227,10 +228,19 @@ async fn look_up(name: &str) -> Result<Vec<Backend>, String> {
     Ok(addresses.iter().map(backend).collect())
 }
 
-/// Asks a backend, on a connection of its own.
-async fn is_well(address: SocketAddr, health: &Health, announces: Option<ProxyProtocol>) -> bool {
+/// Asks a backend, on a connection of its own; no answer where no socket is left here for one.
+async fn is_well(
+    address: SocketAddr,
+    health: &Health,
+    announces: Option<ProxyProtocol>,
+) -> Option<bool> {
+    let until = Instant::now() + health.timeout;
+    let mut stream = match timeout_at(until, TcpStream::connect(address)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) if is_ours(&error) => return None,
+        Ok(Err(_)) | Err(_) => return Some(false),
+    };
     let asked = async {
-        let mut stream = TcpStream::connect(address).await.ok()?;
         // A backend that expects the announcement takes nothing else for a beginning.
         let own = announces.map_or(&[][..], ProxyProtocol::own);
         let Some(path) = &health.path else {
@@ -249,7 +259,7 @@ async fn is_well(address: SocketAddr, health: &Health, announces: Option<ProxyPr
             if tens.is_ascii_digit() && ones.is_ascii_digit());
         is_good.then_some(())
     };
-    matches!(timeout(health.timeout, asked).await, Ok(Some(())))
+    Some(matches!(timeout_at(until, asked).await, Ok(Some(()))))
 }
 
 #[cfg(test)]

@@ -2,12 +2,13 @@
 //!
 //! It writes with `send` where it can: a head and a small body, which come as two pieces, are put together, which costs
 //! less than `writev`. And one on which a request was sent without hyper can be given to hyper with that request: what
-//! hyper writes of it then is dropped, and what was read already is read again.
+//! hyper writes of it then is dropped, and what was read already is read again. And interim responses, which hyper does not
+//! send, are written before what it writes next.
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -23,6 +24,8 @@ pub(crate) struct Wire {
     /// Read already, and to be read again.
     unread: BytesMut,
     sent: Sent,
+    /// Written before anything else.
+    first: BytesMut,
     /// The last write had to wait: its writer has bytes of it left.
     is_blocked: bool,
 }
@@ -39,7 +42,8 @@ enum Sent {
 
 impl Wire {
     pub(crate) fn new(stream: TcpStream) -> Self {
-        Wire { stream, unread: BytesMut::new(), sent: Sent::Nothing, is_blocked: false }
+        let (unread, first) = (BytesMut::new(), BytesMut::new());
+        Wire { stream, unread, sent: Sent::Nothing, first, is_blocked: false }
     }
 
     /// The bytes come first when it is read; there are none that would.
@@ -84,6 +88,28 @@ impl Wire {
     /// Whether bytes of a message wait for the peer: what is written next must be the rest of it.
     pub(crate) fn is_blocked(&self) -> bool {
         self.is_blocked
+    }
+
+    /// These bytes, whole messages, go out before what is written next. To be called where all messages before are out.
+    pub(crate) fn write_first(&mut self, bytes: &[u8]) {
+        self.first.extend_from_slice(bytes);
+    }
+
+    /// Whether such bytes are left.
+    pub(crate) fn has_first(&self) -> bool {
+        !self.first.is_empty()
+    }
+
+    /// Writes them.
+    pub(crate) fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.has_first() {
+            match ready!(Pin::new(&mut self.stream).poll_write(cx, &self.first))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                written => self.first.advance(written),
+            }
+        }
+        self.first = BytesMut::new();
+        Poll::Ready(Ok(()))
     }
 
     /// The request that hyper will write was sent already.
@@ -139,6 +165,10 @@ impl AsyncWrite for Wire {
         if self.drops(cx) {
             return Poll::Ready(Ok(bytes.len()));
         }
+        if self.has_first() && self.poll_first(cx)?.is_pending() {
+            self.is_blocked = true;
+            return Poll::Pending;
+        }
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.is_blocked = written.is_pending();
         written
@@ -152,6 +182,10 @@ impl AsyncWrite for Wire {
         let length: usize = pieces.iter().map(|piece| piece.len()).sum();
         if self.drops(cx) {
             return Poll::Ready(Ok(length));
+        }
+        if self.has_first() && self.poll_first(cx)?.is_pending() {
+            self.is_blocked = true;
+            return Poll::Pending;
         }
         let stream = Pin::new(&mut self.stream);
         let written = if let [piece] = pieces {

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use plimsoll_config::Document;
-use plimsoll_proxy::{Proxy, ProxyConfig};
+use plimsoll_proxy::{Proxy, ProxyConfig, RequestStatus};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const BACKENDS: &str = "PLIMSOLL_TEST_OPEN_FILES_BACKENDS";
@@ -17,19 +17,24 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Of the proxy, and connections beyond it.
 const LIMIT: u64 = 64;
 const FLOOD: usize = 200;
+/// Whoever fails once gets nothing more.
+const EJECTION: &str = "ejection: { consecutive_failures: 1, max_percent: 100 }";
 const COUNT: usize = 4;
 
 /// Not a test by itself: the proxy's process, where there is a backend in the environment.
 #[test]
 fn the_proxy() {
     let Ok(backends) = std::env::var(BACKENDS) else { return };
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: Some(LIMIT), maximum }).expect("a lower limit");
+    let limit = |files| {
+        let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(files), maximum }).expect("a limit");
+    };
+    limit(LIMIT);
     let text = format!(
         "proxy:
   threads: 1
   egress: [ {{ name: out, listen: \"127.0.0.1:1\" }} ]
-  pools: [ {{ name: pool, policy: hash_map, key: uri, backends: [ {backends} ] }} ]
+  pools: [ {{ name: pool, policy: hash_map, key: uri, {EJECTION}, backends: [ {backends} ] }} ]
 "
     );
     let document = Document::parse("test", &text).expect("YAML");
@@ -41,9 +46,21 @@ fn the_proxy() {
     // The parent looks for it; what the harness prints stands before it.
     println!("\nhas room for {}", proxy.status().most_connections);
     println!("\nlistens {}", proxy.addresses()[0].1);
-    let mut line = String::new();
-    let _ = std::io::stdin().read_line(&mut line);
-    let clients = &proxy.status().egress[0].clients;
+    for line in std::io::stdin().lines().map_while(Result::ok) {
+        match line.as_str() {
+            "no more files" => limit(0),
+            "files" => limit(LIMIT),
+            _ => break,
+        }
+        println!("\ndone");
+    }
+    let status = proxy.status();
+    let sum = |of: fn(&RequestStatus) -> u64| -> u64 {
+        status.egress[0].pools[0].backends.iter().map(|backend| of(&backend.requests)).sum()
+    };
+    let lost = [sum(|sent| sent.no_socket), sum(|sent| sent.failed), sum(|sent| sent.abandoned)];
+    println!("\nno socket, failed, abandoned: {lost:?}");
+    let clients = &status.egress[0].clients;
     println!("\nfailures {}", clients.accept_failures);
     println!("\nturned away {}", clients.turned_away);
 }
@@ -70,6 +87,11 @@ impl Process {
         let input = child.stdin.take();
         let lines = BufReader::new(child.stdout.take().expect("its output"));
         Process { child, input, lines }
+    }
+
+    fn say(&mut self, line: &str) {
+        let input = self.input.as_mut().expect("its input");
+        input.write_all(format!("{line}\n").as_bytes()).expect("it listens");
     }
 
     /// What follows this word on a line of its own.
@@ -232,10 +254,45 @@ fn a_flood_at_the_limit_of_open_files_leaves_the_others_served() {
         assert!(began.elapsed() < PATIENCE, "nobody is served after the flood");
     }
     assert!(is_served(&mut first, PATIENCE));
-    if let Some(mut input) = proxy.input.take() {
-        input.write_all(b"end\n").expect("told to end");
-    }
+    proxy.say("end");
     let mut number = |what| proxy.says(what).parse::<usize>().expect("a number");
     assert_eq!(number("failures "), 0, "files were left");
     assert!(number("turned away ") >= FLOOD - room, "the limit was never reached");
+}
+
+#[test]
+fn a_request_for_which_no_file_is_left_is_no_failure_of_a_backend() {
+    let (backends, addresses) = Backends::start();
+    let mut proxy = Process::start(&addresses);
+    let address: SocketAddr = proxy.says("listens ").parse().expect("an address");
+    let mut client = TcpStream::connect(address).expect("a connection");
+    let serves =
+        |client: &mut TcpStream, path: &str| ask(client, path) && is_answered(client, PATIENCE);
+    let paths = || (0..1_000).map(|n| format!("/{n}"));
+    assert!(serves(&mut client, "/0"));
+    proxy.say("no more files");
+    proxy.says("done");
+    // What is idle serves as long as it is.
+    let mut refused = String::new();
+    for path in paths() {
+        let mut bytes = [0; 4_096];
+        assert!(ask(&mut client, &path));
+        let length = client.read(&mut bytes).expect("an answer");
+        refused = String::from_utf8_lossy(&bytes[..length]).into_owned();
+        if !refused.starts_with("HTTP/1.1 200") {
+            break;
+        }
+    }
+    assert!(refused.starts_with("HTTP/1.1 503"), "{refused}");
+    assert!(refused.ends_with("the proxy has no more connections to give\n"), "{refused}");
+    proxy.say("files");
+    proxy.says("done");
+    // None was ejected: all serve.
+    let before = backends.counts();
+    paths().take(100).for_each(|path| assert!(serves(&mut client, &path)));
+    let after = backends.counts();
+    assert!(before.iter().zip(after).all(|(before, after)| after > *before), "{after:?}");
+    proxy.say("end");
+    // The backend of its key, and three more.
+    assert_eq!(proxy.says("no socket, failed, abandoned:"), "[4, 0, 0]");
 }

@@ -44,6 +44,8 @@ pub enum Peer {
     ExpectedDelay,
     /// The same by refusals; ingresses before servers refuse what is too much.
     ExpectedDelayRefusals,
+    /// The same by probes before each pick; ingresses before servers answer them.
+    ExpectedDelayProbes,
 }
 
 /// Where requests are refused before a server has too many.
@@ -70,12 +72,19 @@ impl Peer {
             Peer::Bloc => "bloc",
             Peer::ExpectedDelay => "expected-delay",
             Peer::ExpectedDelayRefusals => "expected-delay-refusals",
+            Peer::ExpectedDelayProbes => "expected-delay-probes",
         }
     }
 
     /// Whether it learns for longer than a warm-up: it begins from nothing.
     pub fn learns(self) -> bool {
-        matches!(self, Peer::HaproxyPlimsoll | Peer::ExpectedDelay | Peer::ExpectedDelayRefusals)
+        matches!(
+            self,
+            Peer::HaproxyPlimsoll
+                | Peer::ExpectedDelay
+                | Peer::ExpectedDelayRefusals
+                | Peer::ExpectedDelayProbes
+        )
     }
 
     fn is_envoy(self) -> bool {
@@ -100,7 +109,7 @@ impl Peer {
 
     fn ingress(self) -> Ingress {
         match self {
-            Peer::Prequal => Ingress::Open,
+            Peer::Prequal | Peer::ExpectedDelayProbes => Ingress::Open,
             Peer::Bloc | Peer::ExpectedDelayRefusals => Ingress::Adaptive,
             _ => Ingress::None,
         }
@@ -114,6 +123,9 @@ impl Peer {
             Peer::Bloc => json!({ "policy": "bloc" }),
             Peer::ExpectedDelayRefusals => {
                 json!({ "policy": "expected_delay", "expected_delay": { "sight": "refusals" } })
+            }
+            Peer::ExpectedDelayProbes => {
+                json!({ "policy": "expected_delay", "expected_delay": { "sight": "probes" } })
             }
             _ => json!({ "policy": "expected_delay" }),
         }

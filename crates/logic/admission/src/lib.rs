@@ -40,4 +40,4 @@ pub use retry::{
     FailureRetries, RefusalBudget, RefusalRetries, Retries, Retry, RetryCounts, RetryOptions,
     RetryOptionsError,
 };
-pub use wait::{WaitOptions, WaitOptionsError, WaitQueue};
+pub use wait::{Endings, WaitOptions, WaitOptionsError, WaitQueue};

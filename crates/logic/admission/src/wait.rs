@@ -169,6 +169,30 @@ impl<T: Copy + PartialEq> WaitQueue<T> {
     }
 }
 
+/// How fast requests of one egress end: by it a policy says whether a request rather waits.
+#[derive(Clone, Debug, Default)]
+pub struct Endings {
+    between_s: Option<f64>,
+    last: Nanos,
+}
+
+impl Endings {
+    /// A request that was let in has ended.
+    pub fn one(&mut self, now: Nanos) {
+        let between = now.since(self.last).as_secs_f64();
+        self.last = now;
+        let mean = self.between_s.get_or_insert(between);
+        *mean += (between - *mean) * NEWEST;
+    }
+
+    /// How long one more would wait behind so many: as long as it takes until they and one more have ended; absent where
+    /// that is not known.
+    pub fn expected(&self, now: Nanos, waiting: usize) -> Option<Duration> {
+        let between = self.between_s?.max(now.since(self.last).as_secs_f64());
+        Some(Duration::from_secs_f64(between * (waiting + 1) as f64))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -247,5 +271,15 @@ mod tests {
             let error = WaitQueue::<u32>::new(&WaitOptions { timeout_ms, max_requests });
             assert!(error.expect_err("out of range").to_string().starts_with(name));
         }
+    }
+
+    #[test]
+    fn the_wait_is_as_long_as_so_many_endings_take() {
+        let mut endings = Endings::default();
+        assert_eq!(endings.expected(ms(0), 0), None);
+        (1..=200).for_each(|k| endings.one(ms(10 * k)));
+        let expected = |at, waiting| endings.expected(ms(at), waiting).map(|wait| wait.as_millis());
+        assert_eq!((expected(2_000, 0), expected(2_000, 1)), (Some(10), Some(20)));
+        assert_eq!(expected(2_100, 1), Some(200), "none has ended for long");
     }
 }

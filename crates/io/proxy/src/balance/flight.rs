@@ -17,6 +17,8 @@ pub(crate) struct Flight {
     chip: Option<bool>,
     /// Whether there is room at the backend where it ends: not where that had not let it in.
     leaves_room: bool,
+    /// It was not sent, for no socket was left here.
+    has_no_socket: bool,
     /// How long its answer took, where it does not end with it.
     latency: Option<Duration>,
 }
@@ -31,6 +33,7 @@ impl Flight {
             chip: None,
             // One whose client leaves was most likely in a core, or on its way there.
             leaves_room: true,
+            has_no_socket: false,
             latency: None,
         }
     }
@@ -59,15 +62,22 @@ impl Flight {
     pub(crate) fn end_unanswered(mut self, ending: Ending) {
         (self.ending, self.leaves_room) = (ending, false);
     }
+
+    /// It was not sent, for no socket was left here: that says nothing of the backend.
+    pub(crate) fn end_without_socket(mut self) {
+        self.has_no_socket = true;
+        self.end_unanswered(Ending::Abandoned);
+    }
 }
 
 impl Drop for Flight {
     fn drop(&mut self) {
         let Flight { ending, chip, started, latency, .. } = *self;
-        self.balancer.finished(self.backend, self.leaves_room, |now| Finish {
-            chip,
-            ..Finish::new(latency.unwrap_or_else(|| now.since(started)), ending)
-        });
+        let finish = |now: Nanos| {
+            let latency = latency.unwrap_or_else(|| now.since(started));
+            Finish { chip, ..Finish::new(latency, ending) }
+        };
+        self.balancer.finished(self.backend, (self.leaves_room, self.has_no_socket), finish);
     }
 }
 

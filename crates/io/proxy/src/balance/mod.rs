@@ -27,7 +27,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use plimsoll_admission::{Retries, Retry};
+use plimsoll_admission::{Endings, Retries, Retry};
 use plimsoll_model::Nanos;
 use plimsoll_policy::{
     Ending, Finish, HashKey, InvalidSetting, MAX_AVOID, Policy, Probing, Request, ServerLoad,
@@ -64,6 +64,21 @@ pub(crate) struct Balancer {
     state: Rc<RefCell<State>>,
 }
 
+/// What came of a pick.
+pub(crate) enum Pick {
+    /// A request is counted on a backend.
+    Flight(Flight),
+    /// There is a backend, but the request does better to wait for room.
+    RatherWaits,
+    Nothing,
+}
+
+impl From<Option<Flight>> for Pick {
+    fn from(flight: Option<Flight>) -> Self {
+        flight.map_or(Pick::Nothing, Pick::Flight)
+    }
+}
+
 struct State {
     policy: Box<dyn Policy>,
     rng: Xoshiro256PlusPlus,
@@ -71,6 +86,7 @@ struct State {
     last: Nanos,
     mesh: Option<Mesh>,
     retries: Retries,
+    endings: Endings,
     /// Of the members whose weights the policy has.
     version: u64,
     /// The weights that the policy has.
@@ -103,7 +119,13 @@ impl State {
         self.make_room(event.backend);
         match event.change {
             Change::Started => self.policy.on_start(event.backend, self.last),
-            Change::Finished(finish) => self.policy.on_finish(event.backend, &finish, self.last),
+            Change::Finished(finish) => {
+                // Of failures it is not known whether the backend had let them in.
+                if matches!(finish.ending, Ending::Success | Ending::Abandoned) {
+                    self.endings.one(self.last);
+                }
+                self.policy.on_finish(event.backend, &finish, self.last);
+            }
         }
     }
 
@@ -145,6 +167,7 @@ impl Balancer {
                 let none = plimsoll_admission::RetryOptions::of_refusals(0);
                 Retries::new(none).expect("no retries are valid retries")
             }),
+            endings: Endings::default(),
             version,
             weights,
         };
@@ -195,6 +218,22 @@ impl Balancer {
         let now = self.clock.now().max(state.last);
         let backend = self.pick_known(&mut state, key, avoid, now)?;
         Some(self.start(&mut state, backend, now))
+    }
+
+    /// The same, unless the policy says that the request does better to wait here.
+    pub(crate) fn pick_or_wait(self: &Rc<Self>, key: Option<u64>, avoid: &[usize]) -> Pick {
+        let mut state = self.state.borrow_mut();
+        state.hear();
+        let now = self.clock.now().max(state.last);
+        let Some(backend) = self.pick_known(&mut state, key, avoid, now) else {
+            return Pick::Nothing;
+        };
+        let waiting = self.waiting.as_ref().map(|waiting| waiting.count());
+        let here = waiting.and_then(|waiting| state.endings.expected(now, waiting));
+        if here.is_some_and(|here| state.policy.rather_waits(backend, here, now)) {
+            return Pick::RatherWaits;
+        }
+        Pick::Flight(self.start(&mut state, backend, now))
     }
 
     /// Counts a request on this backend, to which it belongs, until the flight ends; none where that takes none now.
@@ -303,10 +342,19 @@ impl Balancer {
         }
     }
 
-    fn finished(&self, backend: usize, leaves_room: bool, finish: impl FnOnce(Nanos) -> Finish) {
+    fn finished(
+        &self,
+        backend: usize,
+        (leaves_room, has_no_socket): (bool, bool),
+        finish: impl FnOnce(Nanos) -> Finish,
+    ) {
         let now = self.clock.now();
         let finish = finish(now);
-        self.tally.backends[backend].finished(&finish);
+        let tally = &self.tally.backends[backend];
+        match has_no_socket {
+            true => tally.no_socket.one_more(),
+            false => tally.finished(&finish),
+        }
         // Only a panic inside the policy could have left it borrowed, and then nothing is to be counted on.
         if let Ok(mut state) = self.state.try_borrow_mut() {
             state.hear();

@@ -49,6 +49,12 @@ pub struct ProxyConfig {
 }
 
 impl ProxyConfig {
+    /// How many threads serve: as many as it says, or one per core.
+    pub fn thread_count(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.threads.unwrap_or_else(cores)
+    }
+
     /// Reads the section.
     pub fn read(cursor: &Cursor<'_>) -> Option<Self> {
         let fields = cursor.fields(&[

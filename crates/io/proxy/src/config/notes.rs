@@ -75,19 +75,19 @@ impl Capture {
         let is_reached =
             |listen: &SocketAddr| listen.ip().is_loopback() || listen.ip().is_unspecified();
         if listen.is_some_and(|listen| !is_reached(&listen)) {
-            return cursor.problem(
+            cursor.problem::<()>(
                 "expected an entry that listens on a loopback address or on all: captured \
                  connections are redirected there",
             );
         }
-        let (networks, ports) = (networks?, ports?);
-        if let Some(listen) = listen.filter(|listen| listen.is_ipv4())
+        if let (Some(listen), Some(networks)) =
+            (listen.filter(|listen| listen.is_ipv4()), &networks)
             && networks.iter().any(|network| !network.is_ipv4())
         {
-            return cursor
-                .problem(format!("expected networks of IPv4: {listen} is not reached by others"));
+            let why = format!("{listen} is not reached by others");
+            cursor.problem::<()>(format!("expected networks of IPv4: {why}"));
         }
-        Some(Capture { networks, ports, except_user: except_user? })
+        Some(Capture { networks: networks?, ports: ports?, except_user: except_user? })
     }
 }
 

@@ -107,61 +107,70 @@ impl Pool {
         let default = RefusalRetries { most, ..RefusalRetries::default() };
         let refusals = fields.or("refusals", (default, None), |c| refusals(c, default));
         let failures = fields.or("failures", FailureRetries::default(), failures);
-        let (policy, key, settings) = (policy?, key?, settings?);
-        let hashes =
-            matches!(policy, PolicyKind::HashMap | PolicyKind::HashRing | PolicyKind::HashMaglev);
-        if hashes && key.is_none() {
-            return cursor.problem(format!("missing key; expected what {policy} is to hash"));
-        }
-        if let (Some(key), false) = (fields.get("key"), hashes) {
-            return key.problem(format!("expected no key: {policy} goes by none"));
-        }
-        let (cookie, (source, backends)) = (cookie?, backends?);
-        if let (Some(at), Some(cookie)) = (fields.get("cookie"), &cookie) {
-            if hashes {
-                return at.problem(format!(
-                    "expected no cookie: {policy} sends each key to its own backend"
-                ));
-            }
-            if matches!(source, Source::Dns { .. }) && cookie.key.is_none() {
-                return at.problem(
-                    "missing key; expected a secret, for backends that DNS lists are called like their addresses, \
-                     which could be guessed from cookies",
-                );
-            }
-        }
-        let (health, proxy_protocol) = (health?, proxy_protocol?);
-        let weights: Vec<u32> = backends.iter().map(|backend: &Backend| backend.weight).collect();
-        let asks = match policy.build(&weights, &settings).map(|built| built.probing()) {
-            Err(error) => return cursor.problem(error),
-            Ok(Probing::Before) => {
-                let at = fields.get("expected_delay").or(fields.get("policy")).unwrap_or(cursor);
-                return at
-                    .problem("expected a policy that does not wait for probes before each pick");
-            }
-            Ok(Probing::Beside | Probing::Periodic) => true,
-            Ok(Probing::Never) => false,
-        };
-        if let (true, Some(at), Some(_)) = (asks, fields.get("proxy_protocol"), proxy_protocol) {
-            return at.problem(format!(
-                "expected none: {policy} asks backends on connections that are nobody's"
-            ));
-        }
+        let known = backends.as_ref().map(|(source, _)| source);
+        relations(cursor, &fields, (policy, settings), (cookie.as_ref(), known));
+        let (source, backends) = backends?;
         let (refusals, queue) = refusals?;
         let retries = RetryOptions { refusals, failures: failures? };
         Some(Pool {
             name: name?,
-            policy,
-            settings,
-            key,
+            policy: policy?,
+            settings: settings?,
+            key: key?,
             retries,
             queue,
             source,
-            health,
-            proxy_protocol,
-            cookie,
+            health: health?,
+            proxy_protocol: proxy_protocol?,
+            cookie: cookie?,
             backends,
         })
+    }
+}
+
+/// Reports every key that does not go with another, as far as both could be read.
+fn relations(
+    cursor: &Cursor<'_>,
+    fields: &Fields<'_>,
+    (policy, settings): (Option<PolicyKind>, Option<Settings>),
+    (cookie, source): (Option<&Option<Cookie>>, Option<&Source>),
+) {
+    let problem = |at: &Cursor<'_>, what: String| at.problem::<()>(what);
+    if let (Some(at), Some(Some(Cookie { key: None, .. })), Some(Source::Dns { .. })) =
+        (fields.get("cookie"), cookie, source)
+    {
+        problem(
+            at,
+            "missing key; expected a secret, for backends that DNS lists are called like their addresses, which could \
+             be guessed from cookies"
+                .to_owned(),
+        );
+    }
+    let Some(policy) = policy else { return };
+    let hashes =
+        matches!(policy, PolicyKind::HashMap | PolicyKind::HashRing | PolicyKind::HashMaglev);
+    match fields.get("key") {
+        None if hashes => {
+            problem(cursor, format!("missing key; expected what {policy} is to hash"));
+        }
+        Some(key) if !hashes => {
+            problem(key, format!("expected no key: {policy} goes by none"));
+        }
+        _ => {}
+    }
+    if let (Some(at), true) = (fields.get("cookie"), hashes) {
+        problem(at, format!("expected no cookie: {policy} sends each key to its own backend"));
+    }
+    let Some(settings) = settings else { return };
+    match (policy.build(&[], &settings), fields.get("proxy_protocol")) {
+        (Err(error), _) => {
+            problem(cursor, error.to_string());
+        }
+        (Ok(built), Some(at)) if built.probing() != Probing::Never => {
+            let why = "asks backends on connections that are nobody's";
+            problem(at, format!("expected none: {policy} {why}"));
+        }
+        _ => {}
     }
 }
 
@@ -271,11 +280,13 @@ fn bloc(cursor: &Cursor<'_>) -> Option<LedgerOptions> {
 }
 
 fn expected_delay(cursor: &Cursor<'_>) -> Option<ExpectedDelaySettings> {
-    let fields = cursor.fields(&["sight"])?;
-    let sight = fields.or("sight", Sight::Own, |c| {
-        c.one_of(&[("own", Sight::Own), ("refusals", Sight::Refusals)])
+    let default = ExpectedDelaySettings::default();
+    let fields = cursor.fields(&["sight", "probes"])?;
+    let sight = fields.or("sight", default.sight, |c| {
+        c.one_of(&[("own", Sight::Own), ("refusals", Sight::Refusals), ("probes", Sight::Probes)])
     });
-    Some(ExpectedDelaySettings { sight: sight?, ..ExpectedDelaySettings::default() })
+    let probes = fields.or("probes", default.probes, |c| number(c, 1, 16));
+    Some(ExpectedDelaySettings { sight: sight?, probes: probes? })
 }
 
 fn ejection(cursor: &Cursor<'_>) -> Option<EjectionSettings> {

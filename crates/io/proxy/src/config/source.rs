@@ -62,7 +62,7 @@ pub(super) fn read(cursor: &Cursor<'_>) -> Option<(Source, Vec<Backend>)> {
         return Some((Source::List, list(cursor)?));
     }
     let fields = cursor.fields(&["file", "dns", "interval"])?;
-    let interval = fields.optional("interval", |c| c.duration(intervals()))?;
+    let interval = fields.optional("interval", |c| c.duration(intervals()));
     match (fields.get("file"), fields.get("dns")) {
         (Some(file), None) => {
             let written = file.text_if("a file's path", |path| !path.is_empty())?;
@@ -70,7 +70,7 @@ pub(super) fn read(cursor: &Cursor<'_>) -> Option<(Source, Vec<Backend>)> {
             let path = Path::new(file.file()).parent().unwrap_or(Path::new("")).join(written);
             match load(&path) {
                 Ok(backends) => {
-                    let interval = interval.unwrap_or(FILE_EVERY);
+                    let interval = interval?.unwrap_or(FILE_EVERY);
                     Some((Source::File { path, interval }, backends))
                 }
                 Err(errors) => {
@@ -81,7 +81,7 @@ pub(super) fn read(cursor: &Cursor<'_>) -> Option<(Source, Vec<Backend>)> {
         }
         (None, Some(dns)) => {
             let address = dns.address()?;
-            Some((Source::Dns { address, interval: interval.unwrap_or(DNS_EVERY) }, Vec::new()))
+            Some((Source::Dns { address, interval: interval?.unwrap_or(DNS_EVERY) }, Vec::new()))
         }
         _ => cursor.expected("a list of backends, { file: F } or { dns: \"NAME:PORT\" }"),
     }

@@ -84,32 +84,34 @@ impl Cookie {
                 ("none", SameSite::None),
             ])
         });
-        let (is_secure, same_site) = (is_secure?, same_site?);
-        if same_site == Some(SameSite::None) && !is_secure {
-            let at = fields.get("same_site").unwrap_or(cursor);
-            return at.problem("expected secure: true beside none: browsers drop it otherwise");
+        let at = |key| fields.get(key).unwrap_or(cursor);
+        let is_insecure = is_secure == Some(false);
+        if same_site == Some(Some(SameSite::None)) && is_insecure {
+            at("same_site")
+                .problem::<()>("expected secure: true beside none: browsers drop it otherwise");
         }
-        let cookie = Cookie {
+        // What browsers hold these prefixes to (RFC 6265bis, section 4.1.3).
+        let begins = |prefix: &str| {
+            name.as_ref().is_some_and(|name| name.to_ascii_lowercase().starts_with(prefix))
+        };
+        if (begins("__secure-") || begins("__host-")) && is_insecure {
+            at("name").problem::<()>(
+                "expected secure: true beside such a name: browsers drop it otherwise",
+            );
+        }
+        if begins("__host-") && path.as_ref().is_some_and(|path| path != "/") {
+            at("path")
+                .problem::<()>("expected / beside a name of __Host-: browsers drop it otherwise");
+        }
+        Some(Cookie {
             name: name?,
             key: key?,
             max_age: max_age?,
             path: path?,
-            is_secure,
+            is_secure: is_secure?,
             is_http_only: is_http_only?,
-            same_site,
-        };
-        // What browsers hold these prefixes to (RFC 6265bis, section 4.1.3).
-        let is_held_to = |prefix: &str| cookie.name.to_ascii_lowercase().starts_with(prefix);
-        if (is_held_to("__secure-") || is_held_to("__host-")) && !cookie.is_secure {
-            let at = fields.get("name").unwrap_or(cursor);
-            return at
-                .problem("expected secure: true beside such a name: browsers drop it otherwise");
-        }
-        if is_held_to("__host-") && cookie.path != "/" {
-            let at = fields.get("path").unwrap_or(cursor);
-            return at.problem("expected / beside a name of __Host-: browsers drop it otherwise");
-        }
-        Some(cookie)
+            same_site: same_site?,
+        })
     }
 }
 

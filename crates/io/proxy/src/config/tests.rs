@@ -326,6 +326,49 @@ fn all_mistakes_are_reported_at_once() {
 }
 
 #[test]
+fn all_keys_that_do_not_go_with_each_other_are_reported_at_once() {
+    let errors = |pool: &str| {
+        let text = format!(
+            "proxy:
+  egress: [ {{ name: out, listen: \"10.0.0.1:80\", capture: {{ networks: [\"fd00::/8\"], ports: [80], except_user: 1 }} }} ]
+  pools: [ {{ name: pool, {pool} }} ]
+"
+        );
+        let errors = read(&text).expect_err("mistakes");
+        let place = |error: &String| error.split(':').nth(3).unwrap_or("").trim().to_owned();
+        let mut places: Vec<String> = errors.iter().map(place).collect();
+        places.sort();
+        // The entry's own two are there each time.
+        let capture = "proxy.egress[0].capture";
+        places.iter().filter(|place| *place == capture).count().eq(&2).then(|| {
+            places.retain(|place| place != capture);
+            places
+        })
+    };
+    let key = |keys: &[&str]| {
+        Some(keys.iter().map(|key| format!("proxy.pools[0]{key}")).collect::<Vec<String>>())
+    };
+    let name = "name: __Host-s, path: /x, same_site: none";
+    let cookie = format!("cookie: {{ {name} }}, backends: {{ dns: \"a:1\" }}");
+    assert_eq!(
+        errors(&format!("policy: prequal, key: source, proxy_protocol: v1, {cookie}")),
+        key(&[
+            ".cookie",
+            ".cookie.name",
+            ".cookie.path",
+            ".cookie.same_site",
+            ".key",
+            ".proxy_protocol",
+        ])
+    );
+    assert_eq!(errors(&format!("policy: hash_map, {cookie}")).map(|all| all.len()), Some(6));
+    // A mistake in one key hides none between others.
+    let bad = "policy: hash_map, max_in_flight: x, backends: { dns: a, interval: 1 }";
+    let expected = ["", ".backends.dns", ".backends.interval", ".max_in_flight"];
+    assert_eq!(errors(bad), key(&expected));
+}
+
+#[test]
 fn several_pools_need_routes_and_one_needs_none() {
     let routes = "      routes: [ { path: /, pool: shop }, { host: Shop.example, path: /a, pool: other } ]\n";
     let errors = read(&WHOLE.replace(routes, "")).expect_err("two pools");

@@ -81,9 +81,7 @@ fn a_client_whose_backend_is_drained_or_dead_goes_elsewhere_and_stays_there() {
     until("it is known", || ask(&mut client, "", &[&zero]).body == "0");
 
     // One that cannot be connected to.
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let dead = closed.local_addr().expect("an address");
-    drop(closed);
+    let (_held, dead) = dead();
     let other = start(&egress(1, "", COOKIE, &[dead, addresses[1]]));
     let moved = ask(&mut other.client("out"), "", &[&zero]);
     assert_eq!((moved.status, moved.body.as_str(), set(&moved)), (200, "1", Some(one)));

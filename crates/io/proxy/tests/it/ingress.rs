@@ -112,9 +112,7 @@ fn an_egress_sends_the_time_and_tries_left_to_an_ingress_only() {
 
 #[test]
 fn an_application_that_is_down_is_said() {
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = closed.local_addr().expect("an address");
-    drop(closed);
+    let (_held, address) = dead();
     let proxy = start(&format!(
         "  threads: 1\n  ingress: [ {{ name: in, listen: \"127.0.0.1:1\", upstream: \"{address}\" }} ]\n"
     ));

@@ -15,6 +15,7 @@ fn ingresses(backends: &[&Backend], trust: &str, keys: &str) -> Running {
     start(&format!("  threads: 1\n  ingress:\n{entries}"))
 }
 
+const GET: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 const PROBE: &str = "OPTIONS * HTTP/1.1\r\nhost: a\r\nplimsoll-probe: 1\r\n\r\n";
 
 #[test]
@@ -178,6 +179,98 @@ fn prequal_avoids_a_backend_that_tells_of_many_in_flight() {
     gate.open();
     drop((others, drawn, clients));
     until("nothing is in flight", || proxy.in_flight() == 0 && behind.in_flight() == 0);
+}
+
+#[test]
+fn expected_delay_by_probes_goes_where_backends_tell_of_fewest_whoever_sent_them() {
+    let gate = Gate::default();
+    let backends = [(); 3].map(|()| Backend::gated(&gate));
+    let behind = ingresses(&backends.each_ref(), "127.0.0.0/8", "");
+    let names = ["i0", "i1", "i2"];
+    // Requests of others, which only the backends know of.
+    let mut others: Vec<Client> = Vec::new();
+    for (backend, name, has) in [(0, "i0", 12), (1, "i1", 6)] {
+        for _ in 0..has {
+            let mut client = behind.client(name);
+            others.push(Client { stream: client.send(GET).stream.try_clone().expect("a socket") });
+        }
+        until("they are there", || backends[backend].count() == has);
+    }
+    let pool = "policy: expected_delay, expected_delay: { sight: probes }";
+    let proxy = start(&egress(2, "", pool, &names.map(|name| behind.address(name))));
+    let mut clients: Vec<Client> = Vec::new();
+    for sent in 1..=36 {
+        let mut client = proxy.client("out");
+        client.send(GET);
+        clients.push(client);
+        let count = || backends.iter().map(Backend::count).sum::<usize>();
+        until("it is there", || count() == 18 + sent);
+    }
+    // Drawn, they would be 12 each. An answer may be late; then the last ones count.
+    let sent: Vec<u64> = proxy.backends().iter().map(|backend| backend.sent).collect();
+    for (sent, exact) in sent.iter().zip([6, 12, 18]) {
+        assert!(sent.abs_diff(exact) <= 3, "{sent} in place of {exact}");
+    }
+    gate.open();
+    for client in clients.iter_mut().chain(&mut others) {
+        assert_eq!(client.answer().status, 200);
+    }
+    until("nothing is in flight", || proxy.in_flight() + behind.in_flight() == 0);
+}
+
+#[test]
+fn requests_do_not_wait_for_a_backend_that_does_not_answer_probes() {
+    let gate = Gate::default();
+    let hangs = {
+        let gate = gate.clone();
+        Backend::new(move |_, _| {
+            gate.pass();
+            true
+        })
+    };
+    let (well, mute) = (Backend::ok("hi"), Backend::ok("hi"));
+    let behind = ingresses(&[&well], "127.0.0.0/8", "");
+    let (_held, refuses) = dead();
+    let all = [hangs.address, behind.address("i0"), mute.address, refuses];
+    let pool = "policy: expected_delay, expected_delay: { sight: probes, probes: 4 }";
+    let proxy = start(&egress(1, "", pool, &all));
+    for _ in 0..50 {
+        assert_eq!(proxy.client("out").get("/").status, 200);
+    }
+    assert!(asked(&hangs) < 50, "it was asked again before it had answered");
+    assert_eq!((asked(&mute), hangs.count()), (1, asked(&hangs)));
+    assert_eq!(well.count(), 50, "whoever tells is picked");
+    gate.open();
+}
+
+#[test]
+fn by_probes_a_request_waits_here_rather_than_at_a_backend_without_room() {
+    // One core.
+    let core = std::sync::Arc::new(std::sync::Mutex::new(()));
+    let backend = Backend::new(move |_, stream| {
+        let one = core.lock();
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        drop(one);
+        write(stream, &response("200 OK", "", "slow"));
+        true
+    });
+    let behind = ingresses(&[&backend], "127.0.0.0/8", "");
+    let pool = "policy: expected_delay, expected_delay: { sight: probes }, refusals: { queue: {} }";
+    let proxy = start(&egress(2, "", pool, &[behind.address("i0")]));
+    let queue = || proxy.proxy.status().egress[0].pools[0].queue.expect("a queue");
+    let address = proxy.address("out");
+    let client = || {
+        std::thread::spawn(move || {
+            let mut client = Client::new(address);
+            (0..100).all(|_| client.get("/").status == 200)
+        })
+    };
+    let clients: Vec<_> = (0..8).map(|_| client()).collect();
+    assert!(clients.into_iter().all(|client| client.join().expect("answers")));
+    // No backend ever refused one.
+    let admitted = proxy.proxy.status().egress[0].pools[0].backends[0].requests.rejected;
+    assert_eq!((admitted, queue().now, queue().refused), (0, 0, 0));
+    assert!(queue().total > 0, "{:?}", queue());
 }
 
 #[test]

@@ -1,14 +1,10 @@
 //! What is sent again, and what is not.
 
-use std::net::TcpListener;
-
 use crate::support::*;
 
 #[test]
 fn what_could_not_be_delivered_goes_elsewhere_whatever_its_method() {
-    let closed = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let dead = closed.local_addr().expect("an address");
-    drop(closed);
+    let (_held, dead) = dead();
     let backend = Backend::ok("alive");
     let proxy = start(&egress(1, "", "policy: round_robin", &[dead, backend.address]));
     for i in 0..10 {
@@ -22,9 +18,7 @@ fn what_could_not_be_delivered_goes_elsewhere_whatever_its_method() {
 
 #[test]
 fn no_backend_at_all_is_said() {
-    let closed = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let dead = closed.local_addr().expect("an address");
-    drop(closed);
+    let (_held, dead) = dead();
     let proxy = start(&egress(1, "", "policy: random", &[dead]));
     let answer = proxy.client("out").get("/");
     assert_eq!((answer.status, answer.body.as_str()), (502, "no backend could be reached\n"));

@@ -66,6 +66,15 @@ impl Running {
     }
 }
 
+/// An address that refuses connections, while this socket is held: nobody else gets its port, such as the proxy itself, which
+/// would be its own backend.
+pub fn dead() -> (tokio::net::TcpSocket, SocketAddr) {
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    socket.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
+    let address = socket.local_addr().expect("an address");
+    (socket, address)
+}
+
 /// Waits until it is so.
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();

@@ -4,22 +4,18 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use plimsoll_admission::{WaitOptions, WaitQueue};
+use plimsoll_admission::{Endings, WaitOptions, WaitQueue};
 use plimsoll_model::Nanos;
 use plimsoll_policy::Probing;
 
 use super::flight::{Flight, Phase};
 use super::{Engine, NEVER};
 
-/// Weight of the newest in the mean time between endings.
-const NEWEST: f64 = 0.05;
-
-/// Requests that wait at one balancer, and how fast its requests end: what a policy is asked with that rather waits.
+/// Requests that wait at one balancer, and how fast its requests end.
 #[derive(Clone, Debug)]
 pub(super) struct Queue {
     pub(super) waiting: WaitQueue<u32>,
-    between_s: Option<f64>,
-    ended: Nanos,
+    endings: Endings,
 }
 
 /// One per balancer, none where none wait.
@@ -30,22 +26,7 @@ pub(super) fn queues(options: Option<&WaitOptions>, balancers: usize) -> Vec<Que
 impl Queue {
     fn new(options: &WaitOptions) -> Self {
         let waiting = WaitQueue::new(options).expect("valid options for waiting");
-        Queue { waiting, between_s: None, ended: Nanos::ZERO }
-    }
-
-    /// A request that was let in has ended, after so long.
-    fn ended(&mut self, now: Nanos, took: Duration) {
-        let between = now.since(self.ended).as_secs_f64();
-        self.ended = now;
-        let mean = self.between_s.get_or_insert(between);
-        *mean += (between - *mean) * NEWEST;
-        self.waiting.ended(took);
-    }
-
-    /// How long one more would wait: as long as it takes until so many have ended; absent where that is not known.
-    fn expected(&self, now: Nanos) -> Option<Duration> {
-        let between = self.between_s?.max(now.since(self.ended).as_secs_f64());
-        Some(Duration::from_secs_f64(between * (self.waiting.len() + 1) as f64))
+        Queue { waiting, endings: Endings::default() }
     }
 }
 
@@ -68,7 +49,7 @@ impl Engine<'_> {
         let flight = &self.flights[slot];
         let balancer = flight.balancer as usize;
         let queue = self.queues.get(balancer).filter(|_| !flight.last);
-        let here = queue.and_then(|queue| queue.expected(Nanos(now)));
+        let here = queue.and_then(|queue| queue.endings.expected(Nanos(now), queue.waiting.len()));
         let policy = &mut self.balancers[balancer];
         here.is_some_and(|here| policy.rather_waits(backend, here, Nanos(now)))
     }
@@ -101,7 +82,8 @@ impl Engine<'_> {
     pub(super) fn left_room(&mut self, ended: &Flight, now: u64) {
         let balancer = ended.balancer as usize;
         let Some(queue) = self.queues.get_mut(balancer) else { return };
-        queue.ended(Nanos(now), Duration::from_nanos(now - ended.sent));
+        queue.endings.one(Nanos(now));
+        queue.waiting.ended(Duration::from_nanos(now - ended.sent));
         let Some((_, slot)) = queue.waiting.next(Nanos(now)) else { return };
         let (policy, backend) = (&mut self.balancers[balancer], ended.backend as usize);
         // One that asks anyhow finds out whether another has more room by now.
@@ -139,23 +121,5 @@ impl Engine<'_> {
             self.alarm_at[balancer] = due;
             self.alarms.push(Reverse((due, balancer as u32)));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_wait_is_as_long_as_so_many_endings_take() {
-        let ms = |ms: u64| Nanos::ZERO + Duration::from_millis(ms);
-        let mut queue = Queue::new(&WaitOptions::default());
-        assert_eq!(queue.expected(ms(0)), None);
-        (1..=200).for_each(|k| queue.ended(ms(10 * k), Duration::from_millis(30)));
-        assert_eq!(queue.expected(ms(2_000)).map(|d| d.as_millis()), Some(10));
-        assert!(queue.waiting.enter(ms(2_000), ms(2_000), 1));
-        assert_eq!(queue.expected(ms(2_000)).map(|d| d.as_millis()), Some(20));
-        let long = queue.expected(ms(2_100)).map(|d| d.as_millis());
-        assert_eq!(long, Some(200), "none has ended for long");
     }
 }
