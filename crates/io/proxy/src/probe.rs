@@ -47,7 +47,6 @@ pub(crate) struct Probes {
     connections: Rc<Connections>,
     /// News that is older is worth nothing.
     age: Duration,
-    when: Probing,
     /// Others ask on where these did.
     is_succeeded: Cell<bool>,
     backends: Vec<Asked>,
@@ -94,7 +93,6 @@ impl Probes {
             balancer: balancer.clone(),
             connections: connections.clone(),
             age: Duration::from_millis(pool.settings.load_age_ms),
-            when,
             is_succeeded: Cell::new(false),
             backends: balancer.addresses.iter().map(|_| Asked::default()).collect(),
             targets: RefCell::default(),
@@ -121,14 +119,14 @@ impl Probes {
 
     /// A request was picked for: asks the backends that the policy wants to ask beside it.
     pub(crate) fn beside(self: &Rc<Self>, key: Option<u64>) {
-        if self.when == Probing::Beside {
+        if self.balancer.probing() == Probing::Beside {
             self.ask_targets(key, None);
         }
     }
 
     /// Whether requests wait for answers.
     pub(crate) fn are_before(&self) -> bool {
-        self.when == Probing::Before
+        self.balancer.probing() == Probing::Before
     }
 
     /// Asks the backends that the policy wants to ask before it picks for a request, and waits until each has answered, or

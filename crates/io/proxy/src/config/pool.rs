@@ -217,7 +217,10 @@ fn settings(fields: &Fields<'_>) -> Option<Settings> {
         fields.or("cpu_threshold_percent", default.cpu_threshold_percent, |c| number(c, 1, 100));
     let prequal = fields.or("prequal", default.prequal, prequal);
     let bloc = fields.or("bloc", default.bloc, bloc);
-    let expected_delay = fields.or("expected_delay", default.expected_delay, expected_delay);
+    // Where every connection is some client's, there is none to ask on.
+    let sight = fields.get("proxy_protocol").map_or_else(Sight::default, |_| Sight::Own);
+    let seen = ExpectedDelaySettings { sight, ..default.expected_delay };
+    let expected_delay = fields.or("expected_delay", seen, |c| expected_delay(c, seen));
     let ejection = fields.optional("ejection", ejection);
     let slow_start = fields.optional("slow_start", slow_start);
     Some(Settings {
@@ -279,11 +282,18 @@ fn bloc(cursor: &Cursor<'_>) -> Option<LedgerOptions> {
     })
 }
 
-fn expected_delay(cursor: &Cursor<'_>) -> Option<ExpectedDelaySettings> {
-    let default = ExpectedDelaySettings::default();
+fn expected_delay(
+    cursor: &Cursor<'_>,
+    default: ExpectedDelaySettings,
+) -> Option<ExpectedDelaySettings> {
     let fields = cursor.fields(&["sight", "probes"])?;
     let sight = fields.or("sight", default.sight, |c| {
-        c.one_of(&[("own", Sight::Own), ("refusals", Sight::Refusals), ("probes", Sight::Probes)])
+        c.one_of(&[
+            ("auto", Sight::Auto),
+            ("own", Sight::Own),
+            ("refusals", Sight::Refusals),
+            ("probes", Sight::Probes),
+        ])
     });
     let probes = fields.or("probes", default.probes, |c| number(c, 1, 16));
     Some(ExpectedDelaySettings { sight: sight?, probes: probes? })

@@ -330,3 +330,43 @@ fn an_application_without_an_ingress_is_asked_once_and_serves() {
     let before: Vec<usize> = backends.iter().map(asked).collect();
     assert!(before.iter().all(|asked| *asked < 50), "{before:?}");
 }
+
+/// An application behind an ingress that has so many requests in flight.
+fn loaded(in_flight: &std::sync::Arc<std::sync::atomic::AtomicUsize>) -> Backend {
+    let in_flight = in_flight.clone();
+    Backend::new(move |request, stream| {
+        let in_flight = in_flight.load(std::sync::atomic::Ordering::SeqCst);
+        let load = format!("plimsoll-load: in_flight={in_flight}\r\n");
+        match request.line().starts_with("OPTIONS") {
+            true => write(stream, &format!("HTTP/1.1 204 No Content\r\n{load}\r\n")),
+            false => write(stream, &response("200 OK", "plimsoll-chip: 1\r\n", "hi")),
+        }
+        true
+    })
+}
+
+#[test]
+fn expected_delay_asks_before_it_picks_once_others_send_to_its_backends() {
+    let in_flight = std::sync::Arc::default();
+    let backends = [loaded(&in_flight), loaded(&in_flight)];
+    let pool = "policy: expected_delay";
+    let proxy = start(&egress(1, "", pool, &[backends[0].address, backends[1].address]));
+    let asked = || asked(&backends[0]) + asked(&backends[1]);
+    let send_to = |proxy: &Running, requests: usize| {
+        (0..requests).for_each(|_| assert_eq!(proxy.client("out").get("/").status, 200));
+    };
+    send_to(&proxy, 320);
+    until("some have asked", || asked() >= 10);
+    assert!(asked() <= 20, "{}: one of sixteen asks beside it", asked());
+    in_flight.store(4, std::sync::atomic::Ordering::SeqCst);
+    send_to(&proxy, 640);
+    let before = asked();
+    send_to(&proxy, 100);
+    assert!(asked() >= before + 100, "{} of 100 asked", asked() - before);
+    // Where every connection is some client's, there is none to ask on.
+    let pool = "policy: expected_delay, proxy_protocol: v1";
+    let proxy = start(&egress(1, "", pool, &[backends[0].address]));
+    let before = asked();
+    send_to(&proxy, 100);
+    assert_eq!(asked(), before);
+}

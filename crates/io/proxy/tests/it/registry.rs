@@ -21,7 +21,7 @@ fn every_policy_and_every_admission_serves() {
         let backends = ["i0", "i1"].map(|name| behind.address(name));
         let mut pools: Vec<String> =
             PolicyKind::ALL.iter().map(|kind| format!("policy: {kind}")).collect();
-        for sight in ["own", "refusals", "probes"] {
+        for sight in ["auto", "own", "refusals", "probes"] {
             pools.push(format!("policy: expected_delay, expected_delay: {{ sight: {sight} }}"));
         }
         for pool in pools {

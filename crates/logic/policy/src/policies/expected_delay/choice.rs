@@ -25,7 +25,8 @@ const MUTE: u32 = 64;
 /// What backends have shown.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Choice {
-    has_ingress: bool,
+    /// The last backend that showed that it has an ingress.
+    shown: Option<usize>,
     refuses: bool,
     requests: u32,
     unanswered: u32,
@@ -34,16 +35,16 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// A response came with a chip, or was a refusal.
-    pub(super) fn saw_ingress(&mut self, refused: bool) {
-        self.has_ingress = true;
+    /// A backend's response came with a chip, or was a refusal.
+    pub(super) fn saw_ingress(&mut self, backend: usize, refused: bool) {
+        self.shown = Some(backend);
         self.refuses |= refused;
     }
 
-    /// Whether this request asks a backend.
-    pub(super) fn asks(&mut self) -> bool {
+    /// The backend that this request asks, if any.
+    pub(super) fn target(&mut self) -> Option<usize> {
         self.requests = (self.requests + 1) % ASKING;
-        self.has_ingress && self.requests == 0
+        self.shown.filter(|_| self.requests == 0)
     }
 
     /// A backend was asked: the sight from now on, where the question shows it.
@@ -86,17 +87,18 @@ mod tests {
     #[test]
     fn nobody_is_asked_before_an_ingress_is_seen_and_then_by_few_requests() {
         let mut choice = Choice::default();
-        assert!((0..1_000).all(|_| !choice.asks()));
-        choice.saw_ingress(false);
-        assert_eq!((0..1_600).filter(|_| choice.asks()).count(), 100);
+        assert!((0..1_000).all(|_| choice.target().is_none()));
+        choice.saw_ingress(7, false);
+        let asked: Vec<usize> = (0..1_600).filter_map(|_| choice.target()).collect();
+        assert_eq!(asked, [7; 100]);
     }
 
     #[test]
     fn an_ingress_that_refuses_and_answers_no_probe_leaves_refusals() {
         let mut choice = Choice::default();
-        choice.saw_ingress(false);
+        choice.saw_ingress(0, false);
         assert!((0..1_000).all(|_| choice.asked().is_none()), "none has refused");
-        choice.saw_ingress(true);
+        choice.saw_ingress(0, true);
         assert_eq!(choice.asked(), Some(Sight::Refusals));
         choice.answered(1, 1);
         assert_eq!(choice.asked(), None, "it answers");

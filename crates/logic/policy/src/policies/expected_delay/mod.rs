@@ -395,7 +395,7 @@ impl Policy for ExpectedDelay {
         }
         let refused = finish.ending == Ending::Rejected;
         if let (Some(choice), true) = (&mut self.choice, refused || finish.chip.is_some()) {
-            choice.saw_ingress(refused);
+            choice.saw_ingress(backend, refused);
         }
         self.changed(backend, now);
         self.next_round(now);
@@ -417,10 +417,9 @@ impl Policy for ExpectedDelay {
         targets: &mut Vec<usize>,
     ) {
         if self.sight != Sight::Probes {
-            let is_open = self.weights.get(self.cursor).is_some_and(|w| *w > 0);
-            let Some(choice) = self.choice.as_mut().filter(|_| is_open) else { return };
-            if choice.asks() {
-                targets.push(self.cursor);
+            let Some(choice) = &mut self.choice else { return };
+            if let Some(target) = choice.target() {
+                targets.push(target);
                 let sight = choice.asked();
                 self.look_by(sight);
             }
