@@ -62,7 +62,13 @@ fn kind(policy: PolicyKind) -> MethodKind {
         | PolicyKind::PeakEwma
         | PolicyKind::LeastTime
         | PolicyKind::Bloc => MethodKind::InFlight,
-        _ => MethodKind::NoLiveWeights,
+        PolicyKind::RoundrobinHaproxy
+        | PolicyKind::First
+        | PolicyKind::HashMap
+        | PolicyKind::CpuRandom
+        | PolicyKind::PowerOfNLatency
+        | PolicyKind::ExpectedDelay
+        | PolicyKind::Prequal => MethodKind::NoLiveWeights,
     }
 }
 

@@ -16,8 +16,8 @@
 //! tests/            what every policy must hold to, run over the whole registry
 //! ```
 //!
-//! A new policy is a file in `policies/`, a line in the registry's table and an arm in
-//! [`PolicyKind::build`]; the tests of the registry then apply to it.
+//! A new policy is a file in `policies/`, a row in the registry's table and an arm in its `build_bare`; the
+//! tests of the registry then apply to it. `CONTRIBUTING.md` has every step.
 //!
 //! **A quick failure is not speed.** A backend that answers 500 in a millisecond has little in flight
 //! and a short response time; a policy that believes that sends it everything. How each failure is

@@ -25,6 +25,9 @@ enum Weight {
     InOrOut,
 }
 
+/// For messages: what a new policy may lack.
+const WEIGHT: &str = "`weight` in tests/registry/shares.rs says what a weight means to a policy";
+
 fn weight(way: &Way) -> Weight {
     use PolicyKind::{ExpectedDelay, PowerOfNLatency, Prequal};
     match way.kind {
@@ -103,7 +106,7 @@ fn weights_are_heeded_and_can_change_mid_stream() {
                 let got = share(&count, i);
                 assert!(
                     (got - due).abs() < room(&way),
-                    "{way} {weights:?}: {count:?} for {due:.3}"
+                    "{way} {weights:?}: {count:?} for {due:.3} ({WEIGHT})"
                 );
                 assert_eq!(weights[i] > 0, got > 0.0, "{way} {weights:?}: {count:?}");
             }
@@ -133,7 +136,7 @@ fn weights_changed_all_the_time_starve_no_backend() {
             Weight::Chance => 0.7..=1.4,
             Weight::InOrOut => 0.6..=1.7,
         };
-        assert!(allowed.contains(&light), "{way}: {light:.2} of its part");
+        assert!(allowed.contains(&light), "{way}: {light:.2} of its part ({WEIGHT})");
     }
 }
 
