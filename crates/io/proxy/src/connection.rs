@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -307,7 +307,7 @@ where
         if open.stop.is_stopping() && !self.is_ending {
             self.is_ending = true;
             self.http.end_after_request();
-            return Poll::Ready(Next::Ended(ready!(self.http.poll(cx))));
+            return self.poll(open, cx);
         }
         if self.blocked.is_for(self.idle, &open.writes, &open.alarm) {
             return Poll::Ready(Next::TimedOut);

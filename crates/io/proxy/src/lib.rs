@@ -16,11 +16,11 @@
 //! alarm      one timer for all time-outs of a connection
 //! request    what must hold of a request; headers: what ends here; framing: chunks or a length
 //! quick      plain requests (plain), passed on without hyper
-//! egress     picks and tries (route, tried); balance/: one policy on many threads
+//! egress     picks and tries (route, tried, pool); balance/: one policy on many threads; probe: what backends tell
 //! waiting    requests that were refused wait for room; patience: one of them
 //! ingress    admits, refuses, gives chips
 //! forward    one request to one backend; upstream: connections to them; upgrade: what goes on as another protocol
-//! body/      bodies as they pass, and what counts a request while they do (guard)
+//! body/      bodies as they pass, and what counts a request while they do (guard); interim: 1xx before a response
 //! tally      what is counted; shared, status: summed over threads; socket: answers a controller
 //! ```
 //!

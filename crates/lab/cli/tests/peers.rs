@@ -41,7 +41,15 @@ fn every_make_serves_alone_and_as_several() {
     let result: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let rows = result["rows"].as_array().expect("rows");
     // Plimsoll's own are always there.
-    for peer in ["peak-ewma", "prequal", "bloc", "expected-delay", "expected-delay-refusals"] {
+    let ours = [
+        "peak-ewma",
+        "prequal",
+        "bloc",
+        "expected-delay",
+        "expected-delay-refusals",
+        "expected-delay-probes",
+    ];
+    for peer in ours {
         assert_eq!(rows.iter().filter(|row| row["peer"] == peer).count(), 2, "{peer}");
     }
     for row in rows {

@@ -86,7 +86,8 @@ struct State {
     last: Nanos,
     mesh: Option<Mesh>,
     retries: Retries,
-    endings: Endings,
+    /// How fast requests end, where they may wait.
+    endings: Option<Endings>,
     /// Of the members whose weights the policy has.
     version: u64,
     /// The weights that the policy has.
@@ -121,8 +122,10 @@ impl State {
             Change::Started => self.policy.on_start(event.backend, self.last),
             Change::Finished(finish) => {
                 // Of failures it is not known whether the backend had let them in.
-                if matches!(finish.ending, Ending::Success | Ending::Abandoned) {
-                    self.endings.one(self.last);
+                if let (Some(endings), Ending::Success | Ending::Abandoned) =
+                    (&mut self.endings, finish.ending)
+                {
+                    endings.one(self.last);
                 }
                 self.policy.on_finish(event.backend, &finish, self.last);
             }
@@ -167,7 +170,7 @@ impl Balancer {
                 let none = plimsoll_admission::RetryOptions::of_refusals(0);
                 Retries::new(none).expect("no retries are valid retries")
             }),
-            endings: Endings::default(),
+            endings: waiting.is_some().then(Endings::default),
             version,
             weights,
         };
@@ -228,8 +231,10 @@ impl Balancer {
         let Some(backend) = self.pick_known(&mut state, key, avoid, now) else {
             return Pick::Nothing;
         };
-        let waiting = self.waiting.as_ref().map(|waiting| waiting.count());
-        let here = waiting.and_then(|waiting| state.endings.expected(now, waiting));
+        let here = match (&self.waiting, &state.endings) {
+            (Some(waiting), Some(endings)) => endings.expected(now, waiting.count()),
+            _ => None,
+        };
         if here.is_some_and(|here| state.policy.rather_waits(backend, here, now)) {
             return Pick::RatherWaits;
         }

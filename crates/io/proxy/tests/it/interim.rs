@@ -186,6 +186,29 @@ fn they_pass_from_behind_an_ingress_and_while_a_body_is_on_its_way() {
 }
 
 #[test]
+fn a_request_under_way_when_the_proxy_is_to_end_has_its_own() {
+    let gate = Gate::default();
+    let backend = {
+        let gate = gate.clone();
+        Backend::new(move |_, stream| {
+            gate.pass();
+            write(stream, &format!("{HINTS}{}", response("200 OK", "", "last")));
+            true
+        })
+    };
+    let Running { proxy } = before(&backend);
+    let mut client = Client::new(proxy.addresses()[0].1);
+    client.send(GET);
+    until("it is under way", || backend.count() == 1);
+    let ended = std::thread::spawn(move || proxy.stop(PATIENCE));
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    gate.open();
+    assert_eq!(client.answer().head, HINTS);
+    assert_eq!(client.answer().body, "last");
+    ended.join().expect("it ends");
+}
+
+#[test]
 fn what_fails_after_them_is_said_after_them() {
     let backend = Backend::new(|_, stream| {
         write(stream, HINTS);

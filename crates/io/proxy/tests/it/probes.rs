@@ -219,6 +219,38 @@ fn expected_delay_by_probes_goes_where_backends_tell_of_fewest_whoever_sent_them
 }
 
 #[test]
+fn ten_balancers_that_do_not_know_of_each_other_fill_backends_evenly_by_probes() {
+    let gate = Gate::default();
+    let backends = [(); 4].map(|()| Backend::gated(&gate));
+    let behind = ingresses(&backends.each_ref(), "127.0.0.0/8", "");
+    let backend = |i: usize| {
+        let address = behind.address(&format!("i{i}"));
+        format!("{{ name: b{i}, address: \"{address}\" }}")
+    };
+    let entry = |i: usize| format!("    - {{ name: out{i}, listen: \"127.0.0.1:{}\" }}\n", i + 1);
+    let entries: String = (0..10).map(entry).collect();
+    let proxy = start(&format!(
+        "  threads: 1\n  egress:\n{entries}  pools: [ {{ name: pool, policy: expected_delay, \
+         expected_delay: {{ sight: probes }}, backends: [ {} ] }} ]\n",
+        [0, 1, 2, 3].map(backend).join(", ")
+    ));
+    // One after the other, each through another balancer, none of which has ended.
+    let mut clients: Vec<Client> = Vec::new();
+    for sent in 1..=80 {
+        let mut client = proxy.client(&format!("out{}", sent % 10));
+        client.send(GET);
+        clients.push(client);
+        let count = || backends.iter().map(Backend::count).sum::<usize>();
+        until("it is there", || count() == sent);
+    }
+    let counts = backends.each_ref().map(Backend::count);
+    // By own counts each would begin anew. An answer may be late; then the last ones count.
+    assert!(counts.iter().all(|count| count.abs_diff(20) <= 3), "{counts:?}");
+    gate.open();
+    clients.iter_mut().for_each(|client| assert_eq!(client.answer().status, 200));
+}
+
+#[test]
 fn requests_do_not_wait_for_a_backend_that_does_not_answer_probes() {
     let gate = Gate::default();
     let hangs = {

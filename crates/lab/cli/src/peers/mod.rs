@@ -34,7 +34,7 @@ pub struct Args {
         value_name = "PEER,…",
         value_delimiter = ',',
         default_value = "envoy-least-request,envoy-adaptive,haproxy-leastconn,haproxy-plimsoll,peak-ewma,\
-                         prequal,bloc,expected-delay,expected-delay-refusals"
+                         prequal,bloc,expected-delay,expected-delay-refusals,expected-delay-probes"
     )]
     pub peers: Vec<Peer>,
     /// How many balancers, which do not know of each other, share the clients.
