@@ -371,7 +371,7 @@ mod tests {
     fn a_plan_for_a_change_removes_pins() {
         for kind in [true, false] {
             let mut controller = controller(100.0);
-            controller.commitment.adopt(Nanos::ZERO, Decision::default(), None);
+            controller.commitment.adopt(Decision::default(), None);
             controller.pins_moved(Nanos::ZERO);
             let decision = if kind {
                 controller.decide_for_drift(at(10))

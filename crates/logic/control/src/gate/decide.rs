@@ -249,7 +249,7 @@ impl Controller {
             });
         if same {
             self.show_wanted(now, &decision);
-            self.commitment.adopt(now, decision, None);
+            self.commitment.adopt(decision, None);
             for b in &mut self.backends {
                 b.granted_share = b.wanted.share;
             }
@@ -320,7 +320,7 @@ impl Controller {
         }
         weights.sort_by_key(|e| e.backend);
         self.show_wanted(now, &decision);
-        self.commitment.adopt(now, whole, Some(&why.words));
+        self.commitment.adopt(whole, Some(&why.words));
         let changes = weights.iter().any(|e| {
             self.backends.iter().any(|b| b.id == e.backend && b.programmed != Some(e.weight))
         });
