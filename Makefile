@@ -29,7 +29,7 @@ test: deps check ## formatting, lints and all tests; lists at the end what did n
 # built once; a test file that belongs here is named in QUICK_TESTS. No lints: `make check`.
 QUICK = model queueing cookie feedback learn pack policy admission control config sink probe api
 QUICK_TESTS = it registry haproxy allocation codec vectors curves menus rounding subsets model policies steering averages api \
-    descriptors conformance faults l4_faults lives many reports several source weights
+    descriptors conformance faults l4_faults lives many properties reports several source weights
 quick: deps ## tests for while you work: logic, configuration, sinks, probes, API (2 min when built)
 	$(CARGO) test --locked $(QUICK:%=-p plimsoll-%) -p plimsoll --lib --bins $(QUICK_TESTS:%=--test %)
 

@@ -11,7 +11,7 @@ use plimsoll_control::{
     Action, Belief, Controller, Event, Memory, Record, RecordKind, ServiceSpec, ServiceView,
 };
 use plimsoll_model::{
-    Applied, BackendId, FailureKind, Nanos, Outcome, Plan, PlanKind, ServerStatus,
+    Applied, BackendId, BalancerReport, FailureKind, Nanos, Outcome, Plan, ServerStatus,
 };
 
 use crate::names::{from_name, kebab};
@@ -27,10 +27,6 @@ pub enum Mutant {
     DropZeros,
     /// It believes time-outs from a period in which it had no CPU time.
     BelieveOldTimeouts,
-    /// It gives returned backends their full weight at once.
-    LoseRamp,
-    /// Its slow start is four times too fast.
-    HurryRamp,
     /// It programs backends that an administrator drains or maintains.
     IgnoreAdministrator,
     /// It does not notice that the balancer was reloaded.
@@ -47,10 +43,6 @@ pub enum Mutant {
     PlanTooOften,
     /// It makes a plan while another one is unanswered.
     PlanTwice,
-    /// It retries where only an administrator can help.
-    IgnoreConflict,
-    /// It programs in observe mode.
-    ProgramWhileObserving,
     /// Its epochs do not increase.
     OldEpoch,
     /// One weight is doubled.
@@ -69,24 +61,6 @@ pub enum Mutant {
     TwoWeights,
     /// It starts with the memory of another pool.
     ForeignMemory,
-    /// It ignores the bound on the spread of its shares.
-    IgnoreTheta,
-    /// While learning it gives nearly all traffic to the backend with the least.
-    LeapWhileLearning,
-    /// It programs changes that move next to nothing.
-    PlanForNothing,
-    /// It rescales the curves of all backends when one changes.
-    BlameTheOthers,
-    /// It reports a change of a backend while it gets no readings.
-    DriftOnStaleData,
-    /// It reports a change of a failed backend.
-    DriftOfTheDead,
-    /// It measures curves although that is switched off.
-    RefreshUnasked,
-    /// It measures half of the pool at a time.
-    RefreshTooMuch,
-    /// It does not end measurements.
-    RefreshForever,
     /// It believes that the balancer holds whatever was planned.
     BelieveInPlans,
     /// It leaves a serving backend out of its plans.
@@ -107,13 +81,11 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 42] = [
+    pub const ALL: [Mutant; 29] = [
         Mutant::SwallowFailures,
         Mutant::KeepFailedAtOne,
         Mutant::DropZeros,
         Mutant::BelieveOldTimeouts,
-        Mutant::LoseRamp,
-        Mutant::HurryRamp,
         Mutant::IgnoreAdministrator,
         Mutant::IgnoreReload,
         Mutant::IgnoreApplyFailed,
@@ -122,8 +94,6 @@ impl Mutant {
         Mutant::PlanOnStaleData,
         Mutant::PlanTooOften,
         Mutant::PlanTwice,
-        Mutant::IgnoreConflict,
-        Mutant::ProgramWhileObserving,
         Mutant::OldEpoch,
         Mutant::ScaleOneWeight,
         Mutant::AllZero,
@@ -133,15 +103,6 @@ impl Mutant {
         Mutant::SharesOfMoreThanAll,
         Mutant::TwoWeights,
         Mutant::ForeignMemory,
-        Mutant::IgnoreTheta,
-        Mutant::LeapWhileLearning,
-        Mutant::PlanForNothing,
-        Mutant::BlameTheOthers,
-        Mutant::DriftOnStaleData,
-        Mutant::DriftOfTheDead,
-        Mutant::RefreshUnasked,
-        Mutant::RefreshTooMuch,
-        Mutant::RefreshForever,
         Mutant::BelieveInPlans,
         Mutant::ForgetOne,
         Mutant::KeepEjected,
@@ -186,38 +147,19 @@ fn forget_one(plan: &mut Plan) {
     share_by_weights(plan);
 }
 
-/// Gives nearly all traffic to the backend with the least weight above 0.
-fn leap(plan: &mut Plan) {
-    let serve = plan.entries.iter_mut().filter(|e| e.weight > 0);
-    let least = serve.min_by_key(|e| e.weight).map(|e| e.backend);
-    for e in plan.entries.iter_mut().filter(|e| e.weight > 0) {
-        e.weight = if Some(e.backend) == least { 256 } else { 1 + e.weight / 32 };
-    }
-    share_by_weights(plan);
-}
-
 /// Sits between the controller and its environment and applies the mutant's defect.
 #[derive(Default)]
 pub struct Interceptor {
     mutant: Option<Mutant>,
     /// The weights that the controller believes in force.
     believed: BTreeMap<BackendId, u32>,
-    /// The part of all weights that each backend had before it failed.
-    before: BTreeMap<BackendId, f64>,
-    /// Backends that failed and have not returned.
-    out: BTreeSet<BackendId>,
-    returned: Vec<BackendId>,
     generation: Option<u64>,
     last_plan: Option<Plan>,
     read_at: Option<Nanos>,
     /// The last event was the answer to a plan.
     answered: bool,
-    /// The backend that failed in this step.
-    failed: Option<String>,
     /// Ejected backends.
     ejected: BTreeSet<BackendId>,
-    /// The backend whose measurement does not end.
-    measured: Option<BackendId>,
 }
 
 impl Interceptor {
@@ -250,11 +192,7 @@ impl Interceptor {
     /// The specification that the controller gets.
     pub fn spec(&self, spec: ServiceSpec) -> ServiceSpec {
         match self.mutant {
-            Some(Mutant::IgnoreTheta) => ServiceSpec { theta: None, ..spec },
-            Some(Mutant::PlanForNothing) => ServiceSpec { min_change: 0.0, ..spec },
             Some(Mutant::IgnoreMinInterval) => ServiceSpec { min_interval: Duration::ZERO, ..spec },
-            Some(Mutant::HurryRamp) => ServiceSpec { slow_start: spec.slow_start / 4, ..spec },
-            Some(Mutant::RefreshUnasked) => ServiceSpec { refresh: true, ..spec },
             _ => spec,
         }
     }
@@ -263,27 +201,10 @@ impl Interceptor {
     pub fn beliefs(&mut self, controller: &Controller, into: &mut Vec<Belief>) {
         into.clear();
         into.extend(controller.beliefs());
-        match self.mutant {
-            Some(Mutant::BlameTheOthers) => {
-                let newest = into.iter().filter_map(|b| b.changed).max_by_key(|(at, _)| *at);
-                into.iter_mut().for_each(|b| b.changed = newest);
+        if self.mutant == Some(Mutant::BelieveInPlans) {
+            for b in into.iter_mut() {
+                b.programmed = self.believed.get(&b.backend).copied().or(b.programmed);
             }
-            Some(Mutant::RefreshTooMuch) if into.iter().any(|b| b.is_measured) => {
-                let half = into.len().div_ceil(2);
-                into.iter_mut().take(half).for_each(|b| b.is_measured = true);
-            }
-            Some(Mutant::RefreshForever) => {
-                let is_new = |b: &Belief| b.is_measured.then_some(b.backend);
-                self.measured = self.measured.or_else(|| into.iter().find_map(is_new));
-                let held = self.measured;
-                into.iter_mut().for_each(|b| b.is_measured = held == Some(b.backend));
-            }
-            Some(Mutant::BelieveInPlans) => {
-                for b in into.iter_mut() {
-                    b.programmed = self.believed.get(&b.backend).copied().or(b.programmed);
-                }
-            }
-            _ => {}
         }
     }
 
@@ -319,15 +240,8 @@ impl Interceptor {
                 failure: Some(FailureKind::Refused),
                 started: clock,
             }],
-            (Mutant::IgnoreConflict, Event::ApplyFailed { epoch, reason, .. }) => {
-                vec![Event::ApplyFailed { epoch, reason, retryable: true }]
-            }
             (Mutant::IgnoreApplyFailed, Event::ApplyFailed { epoch, .. }) => {
                 vec![Event::Applied(self.as_if_applied(epoch))]
-            }
-            (Mutant::ProgramWhileObserving, Event::Reconfigured(mut spec)) => {
-                spec.observe = false;
-                vec![Event::Reconfigured(spec)]
             }
             (_, Event::Reconfigured(spec)) => {
                 vec![Event::Reconfigured(Box::new(self.spec(*spec)))]
@@ -344,11 +258,7 @@ impl Interceptor {
         Applied { epoch, weights, commands }
     }
 
-    fn reading(
-        &mut self,
-        mutant: Mutant,
-        mut report: plimsoll_model::BalancerReport,
-    ) -> plimsoll_model::BalancerReport {
+    fn reading(&mut self, mutant: Mutant, mut report: BalancerReport) -> BalancerReport {
         let blind_to_weights = matches!(
             mutant,
             Mutant::IgnoreReload | Mutant::IgnoreApplyFailed | Mutant::IgnoreForeign
@@ -417,25 +327,14 @@ impl Interceptor {
         out
     }
 
-    fn note(&mut self, record: &plimsoll_control::Record) {
+    fn note(&mut self, record: &Record) {
         let place = record.backend.as_ref().and_then(|b| b.strip_prefix('s')?.parse().ok());
         let Some(id) = place.map(BackendId) else { return };
         match record.kind {
-            RecordKind::Failed | RecordKind::Ejected => {
-                self.failed.clone_from(&record.backend);
-                if record.kind == RecordKind::Ejected {
-                    self.ejected.insert(id);
-                }
-                let weight = |id| f64::from(self.believed.get(id).copied().unwrap_or(0));
-                let part = weight(&id) / self.believed.keys().map(weight).sum::<f64>().max(1.0);
-                if part > 0.0 {
-                    self.before.insert(id, part);
-                }
-                self.out.insert(id);
+            RecordKind::Ejected => {
+                self.ejected.insert(id);
             }
             RecordKind::Returned | RecordKind::GivenBack => {
-                self.returned.push(id);
-                self.out.remove(&id);
                 self.ejected.remove(&id);
             }
             _ => {}
@@ -455,8 +354,6 @@ impl Interceptor {
             }
             Mutant::ForgetOne => forget_one(&mut plan),
             Mutant::DropZeros => plan.entries.retain(|e| e.weight > 0),
-            Mutant::LoseRamp => self.lose_ramp(&mut plan),
-            Mutant::LeapWhileLearning if plan.kind == PlanKind::Learning => leap(&mut plan),
             Mutant::OldEpoch => plan.epoch = plan.epoch.min(3),
             Mutant::ScaleOneWeight => {
                 let e = &mut plan.entries[heaviest];
@@ -480,20 +377,6 @@ impl Interceptor {
         plan
     }
 
-    /// Gives returned backends their former part of all weights, in shares as well.
-    fn lose_ramp(&mut self, plan: &mut Plan) {
-        for id in std::mem::take(&mut self.returned) {
-            let part = self.before.get(&id).copied().unwrap_or(0.0).min(0.9);
-            let others = plan.entries.iter().filter(|e| e.backend != id);
-            let others: f64 = others.map(|e| f64::from(e.weight)).sum();
-            let whole = (others * part / (1.0 - part)).round() as u32;
-            for e in plan.entries.iter_mut().filter(|e| e.backend == id) {
-                e.weight = e.weight.max(whole).min(256);
-            }
-        }
-        share_by_weights(plan);
-    }
-
     /// A record that the controller did not make.
     fn false_record(&self, mutant: Mutant, record: &Record) -> Option<Record> {
         match (mutant, record.kind) {
@@ -506,21 +389,10 @@ impl Interceptor {
         }
     }
 
-    /// A plan or record that the controller did not make at this time.
+    /// A plan that the controller did not make at this time.
     fn unasked(&mut self, mutant: Mutant, clock: Nanos) -> Option<Action> {
-        let stale = self.read_at.is_some_and(|at| clock.since(at) > LONG_AGO);
-        let drifted = match mutant {
-            Mutant::DriftOnStaleData => stale.then_some("s0".to_owned()),
-            Mutant::DriftOfTheDead => self.failed.take(),
-            _ => None,
-        };
-        if drifted.is_some() {
-            let reason = "it works at 0.50 of its rate before".to_owned();
-            let record = Record { kind: RecordKind::Drift, backend: drifted, reason };
-            return Some(Action::Record(record));
-        }
         let now = match mutant {
-            Mutant::PlanOnStaleData => stale,
+            Mutant::PlanOnStaleData => self.read_at.is_some_and(|at| clock.since(at) > LONG_AGO),
             Mutant::PlanTooOften => self.answered,
             _ => false,
         };

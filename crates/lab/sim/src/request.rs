@@ -9,13 +9,13 @@ use std::collections::{BinaryHeap, VecDeque};
 use plimsoll_model::{
     BackendId, BalancerReport, FailureKind, Nanos, Outcome, ServerReport, ServerStatus, Traffic,
 };
-use plimsoll_queueing::{HaproxyLeastconn, Pick, ServiceTime, SmoothRoundRobin};
+use plimsoll_queueing::ServiceTime;
 use rand::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use crate::balancer::Balancer;
 use crate::pool::{BackendModel, Method};
 use crate::pool_model::{Condition, PoolModel};
-use plimsoll_queueing::HaproxyRoundRobin;
 
 /// Duration of an error answer.
 const ERROR_NS: u64 = 1_000_000;
@@ -67,26 +67,6 @@ impl Server {
         match self.status {
             ServerStatus::Up | ServerStatus::Starting => self.weight,
             ServerStatus::Down | ServerStatus::Drain | ServerStatus::Maintenance => 0,
-        }
-    }
-}
-
-enum Balancer {
-    RoundRobin(HaproxyRoundRobin),
-    /// The same shares, in smooth turns and effective at once.
-    Smooth(SmoothRoundRobin),
-    LeastConn(HaproxyLeastconn),
-}
-
-fn as_parts(weights: &[u32]) -> Vec<f64> {
-    weights.iter().map(|&w| f64::from(w)).collect()
-}
-
-impl Balancer {
-    fn new(method: Method, weights: &[u32]) -> Self {
-        match method {
-            Method::RoundRobin => Balancer::RoundRobin(HaproxyRoundRobin::new(weights)),
-            Method::LeastConn => Balancer::LeastConn(HaproxyLeastconn::new(weights)),
         }
     }
 }
@@ -202,10 +182,8 @@ impl RequestPool {
     /// weights only.
     pub fn pick_smoothly(&mut self) {
         if self.method == Method::RoundRobin {
-            let parts = as_parts(&self.effective());
-            for balancer in &mut self.balancers {
-                *balancer = Balancer::Smooth(SmoothRoundRobin::new(&parts));
-            }
+            let weights = self.effective();
+            self.balancers.fill_with(|| Balancer::smooth(&weights));
         }
     }
 
@@ -236,13 +214,8 @@ impl RequestPool {
             1 => 0,
             many => (self.ways.next_u64() % many as u64) as usize,
         };
-        let picked = match &mut self.balancers[by] {
-            Balancer::RoundRobin(rr) => rr.pick(),
-            Balancer::Smooth(rr) => rr.pick(),
-            Balancer::LeastConn(lc) => lc.pick(),
-        };
         let now = self.now;
-        let Some(i) = picked else {
+        let Some(i) = self.balancers[by].pick() else {
             self.answer(usize::MAX, now, false);
             return;
         };
@@ -312,11 +285,7 @@ impl RequestPool {
 
     fn changed(&mut self, i: usize) {
         for (balancer, held) in self.balancers.iter_mut().zip(&self.held) {
-            match balancer {
-                Balancer::RoundRobin(rr) => rr.changed(i, held[i]),
-                Balancer::Smooth(rr) => rr.changed(i, held[i]),
-                Balancer::LeastConn(lc) => lc.changed(i, held[i]),
-            }
+            balancer.changed(i, held[i]);
         }
     }
 
@@ -328,14 +297,9 @@ impl RequestPool {
         if self.subsets.is_some() {
             return self.tell_subsets();
         }
-        let weight = self.servers[i].effective();
-        let all = as_parts(&self.effective());
+        let weights = self.effective();
         for (balancer, held) in self.balancers.iter_mut().zip(&self.held) {
-            match balancer {
-                Balancer::RoundRobin(rr) => rr.set_weight(i, weight),
-                Balancer::Smooth(rr) => rr.set_weights(&all),
-                Balancer::LeastConn(lc) => lc.set_weight(i, weight, held[i]),
-            }
+            balancer.set_weight(i, &weights, held[i]);
         }
     }
 }
@@ -347,11 +311,7 @@ impl RequestPool {
         let before = self.subsets.replace(rows.clone()).unwrap_or_default();
         for (b, (row, before)) in rows.iter().zip(&before).enumerate() {
             for i in (0..row.len()).filter(|&i| row[i] != before[i]) {
-                match &mut self.balancers[b] {
-                    Balancer::RoundRobin(rr) => rr.set_weight(i, row[i]),
-                    Balancer::Smooth(rr) => rr.set_weights(&as_parts(row)),
-                    Balancer::LeastConn(lc) => lc.set_weight(i, row[i], self.held[b][i]),
-                }
+                self.balancers[b].set_weight(i, row, self.held[b][i]);
             }
         }
     }
@@ -464,12 +424,7 @@ impl PoolModel for RequestPool {
         let rows = self.subsets.is_some().then(|| self.rows());
         for (b, balancer) in self.balancers.iter_mut().enumerate() {
             let effective = rows.as_ref().map_or(&effective, |rows| &rows[b]);
-            *balancer = match balancer {
-                Balancer::Smooth(_) if method == Method::RoundRobin => {
-                    Balancer::Smooth(SmoothRoundRobin::new(&as_parts(effective)))
-                }
-                _ => Balancer::new(method, effective),
-            };
+            balancer.restart(method, effective);
         }
         self.subsets = rows;
         (0..self.servers.len()).for_each(|i| self.changed(i));

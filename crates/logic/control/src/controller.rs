@@ -3,6 +3,7 @@
 use plimsoll_model::{BackendId, MethodKind, Nanos, PlanKind};
 
 use crate::backend::Backend;
+use crate::belief::refit::{Round, refit};
 use crate::commit::commitment::Commitment;
 use crate::commit::plan::Why;
 use crate::event::{Action, Event, Record, RecordKind};
@@ -15,9 +16,10 @@ use crate::observe::balancer::Balancer;
 use crate::observe::pool::PoolTraffic;
 use crate::process::Process;
 use crate::propose::proposals::Proposals;
-use crate::show::advice::Advisor;
+use crate::show::advice::{Advisor, Asked};
 use crate::show::view::Phase;
 use crate::spec::ServiceSpec;
+use crate::tuning::observe::traffic::WINDOW;
 
 /// The controller of one service.
 pub struct Controller {
@@ -53,9 +55,23 @@ impl Controller {
             advisor: Advisor::new(now, seed),
         };
         if let Some(memory) = memory {
-            controller.recall(memory);
+            controller.recall(&memory);
         }
         controller
+    }
+
+    /// The state to keep over a restart.
+    pub fn memory(&self) -> Memory {
+        Memory::new(self.commitment.epoch(), self.phase.is_packed(), &self.backends)
+    }
+
+    /// Takes over the state of an earlier controller.
+    fn recall(&mut self, memory: &Memory) {
+        let Some(recalled) = memory.recall(self.spec.curve, &mut self.backends) else { return };
+        if recalled.is_steady && self.phase.is(Phase::Exploring) {
+            self.phase.recall(Phase::Steady);
+        }
+        self.commitment.recall(recalled.epoch, recalled.weights);
     }
 
     /// Processes an event and returns the actions that follow from it.
@@ -134,7 +150,16 @@ impl Controller {
         // A slice of the search takes about 10 ms: there is time for it on a tick, not on a failure.
         if is_tick {
             self.continue_search(now, out);
-            self.advise(now);
+            let asked = Asked {
+                spec: &self.spec,
+                backends: &self.backends,
+                kind: self.balancer.kind(),
+                rate_rps: self.traffic.rate(),
+                balancers: self.balancers(),
+            };
+            let settled = (self.phase.is(Phase::Steady) || self.phase.is(Phase::Observing))
+                && !self.proposals.is_searching();
+            self.advisor.advise(now, asked, settled);
         }
         let due = self.gate.is_due(now) && self.is_last_plan_seen(now);
         if !self.commitment.is_pending() && due && !self.proposals.is_searching() {
@@ -143,6 +168,22 @@ impl Controller {
         if !self.commitment.is_pending() && !is_tick {
             self.follow_backlogs(now, out);
         }
+    }
+
+    /// Once per window of a second: refits curves, judges errors and looks for changes.
+    pub(crate) fn on_window(&mut self, now: Nanos, out: &mut Vec<Action>) {
+        self.traffic.note_latencies(self.backends.iter().filter_map(|b| b.recent.latency_us));
+        let round = Round {
+            window: self.traffic.windows(),
+            is_due: self.gate.is_due(now + WINDOW) || self.is_in_distress(),
+            is_packed: self.phase.is_packed(),
+            is_exploring: self.phase.is(Phase::Exploring),
+        };
+        refit(now, &self.spec, &mut self.backends, &round);
+        self.eject_failing(now, out);
+        self.correct_underestimates(now, out);
+        self.refresh(now, out);
+        self.hurry(now);
     }
 
     /// Whether the balancer uses weights and they may be programmed now.

@@ -3,9 +3,10 @@
 use plimsoll_model::{BackendId, Nanos};
 use serde::{Deserialize, Serialize};
 
+use crate::backend::Backend;
 use crate::belief::knowledge::Knowledge;
-use crate::controller::Controller;
-use crate::show::view::Phase;
+use crate::belief::typical::Typical;
+use crate::spec::CurveChoice;
 
 /// Version of the memory's format; other versions are not read.
 const VERSION: u32 = 1;
@@ -33,36 +34,36 @@ pub struct Memory {
     backends: Vec<Known>,
 }
 
-impl Controller {
-    /// The state to keep over a restart.
-    pub fn memory(&self) -> Memory {
-        Memory {
-            version: VERSION,
-            epoch: self.commitment.epoch(),
-            steady: self.phase.is_packed(),
-            backends: self
-                .backends
-                .iter()
-                .map(|b| Known {
-                    name: b.name.clone(),
-                    knowledge: b.knowledge.clone(),
-                    ask_rps: b.ask_rps,
-                    offered_rps: b.offered_rps,
-                    weight: b.wanted.weight,
-                    reached: b.health.is_reached(),
-                })
-                .collect(),
-        }
+/// What a memory says beyond the backends' own state.
+pub(crate) struct Recalled {
+    pub epoch: u64,
+    /// The pool was known and packed, and is still the same.
+    pub is_steady: bool,
+    /// The weights, if they are still those of the pool.
+    pub weights: Option<Vec<(BackendId, u32)>>,
+}
+
+impl Memory {
+    pub(crate) fn new(epoch: u64, steady: bool, backends: &[Backend]) -> Memory {
+        let known = |b: &Backend| Known {
+            name: b.name.clone(),
+            knowledge: b.knowledge.clone(),
+            ask_rps: b.ask_rps,
+            offered_rps: b.offered_rps,
+            weight: b.wanted.weight,
+            reached: b.health.is_reached(),
+        };
+        Memory { version: VERSION, epoch, steady, backends: backends.iter().map(known).collect() }
     }
 
-    /// Takes over the state of an earlier controller.
-    pub(crate) fn recall(&mut self, memory: Memory) {
-        if memory.version != VERSION {
-            return;
+    /// Gives the backends what was known about them; `None` for a memory of another version.
+    pub(crate) fn recall(&self, curve: CurveChoice, backends: &mut [Backend]) -> Option<Recalled> {
+        if self.version != VERSION {
+            return None;
         }
         let mut weights: Vec<(BackendId, u32)> = Vec::new();
-        for b in &mut self.backends {
-            if let Some(known) = memory.backends.iter().find(|k| k.name == b.name) {
+        for b in backends.iter_mut() {
+            if let Some(known) = self.backends.iter().find(|k| k.name == b.name) {
                 b.knowledge = known.knowledge.clone();
                 b.ask_rps = known.ask_rps;
                 b.offered_rps = known.offered_rps;
@@ -71,13 +72,11 @@ impl Controller {
                 weights.push((b.id, known.weight));
             }
         }
-        let typical = self.typical();
-        self.backends.iter_mut().for_each(|b| b.knowledge.refit(self.spec.curve, typical));
+        let typical = Typical::of(backends);
+        backends.iter_mut().for_each(|b| b.knowledge.refit(curve, typical));
         // Weights of a different set of backends are not used.
-        let all = weights.len() == self.backends.len() && weights.iter().any(|(_, w)| *w > 0);
-        if all && memory.steady && self.phase.is(Phase::Exploring) {
-            self.phase.recall(Phase::Steady);
-        }
-        self.commitment.recall(memory.epoch, all.then_some(weights));
+        let all = weights.len() == backends.len() && weights.iter().any(|(_, w)| *w > 0);
+        let is_steady = all && self.steady;
+        Some(Recalled { epoch: self.epoch, is_steady, weights: all.then_some(weights) })
     }
 }

@@ -2,56 +2,47 @@
 
 use std::time::Duration;
 
-use plimsoll_control::{Belief, Controller, ServiceView};
-use plimsoll_model::Nanos;
+use plimsoll_control::{Belief, ServiceView};
+use plimsoll_model::{BackendId, Nanos};
 
 use super::{Invariants, Rule};
 use crate::pool_model::{Condition, PoolModel};
 
-/// Once the controller knows, a failed backend has no weight within this, while the balancer can be steered: one
-/// reading (a second at sample level) and one exchange.
-const FAILED_OUT_WITHIN: Duration = Duration::from_secs(2);
-/// A dead backend has no weight after this time in which the controller could act: checks of idle backends are a second
-/// apart and may be lost, readings of its traffic as well, and a plan may be refused.
-const DEAD_OUT_WITHIN: Duration = Duration::from_secs(10);
-/// A refused plan is retried within this (the controller backs off up to 5 s).
-const TRIED_AGAIN_WITHIN: Duration = Duration::from_millis(5_500);
-/// The balancer holds the controller's weights within this: a steady controller decides every 10 s at the latest.
+/// A backend that has failed has no weight, and one that may serve has one, within this time in which the controller can
+/// act: checks of idle backends are a second apart and may be lost, as readings of its traffic may, and a plan may be
+/// refused.
+const SERVED_WITHIN: Duration = Duration::from_secs(10);
+/// The balancer holds the planned weights within this: a steady controller decides every 10 s at the latest.
 const AGREE_WITHIN: Duration = Duration::from_secs(15);
 /// The controller knows the weights in force within this: two readings and a plan.
 const BELIEVED_WITHIN: Duration = Duration::from_secs(3);
 /// With a newest reading older than this, readings fail.
 const FRESH: Duration = Duration::from_millis(1_600);
-/// A plan without an answer for this long counts as lost.
-const UNANSWERED: Duration = Duration::from_secs(5);
-/// Between steps further apart than this something happened that is not accounted for.
-const LONGEST_STEP_S: f64 = 1.0;
+/// Between steps further apart than this the process or its machine was stopped.
+const LONGEST_STEP: Duration = Duration::from_secs(1);
 /// The whole view is checked after every plan and record, and at this interval: it costs more than a step.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
-
-/// The controller with its environment.
-#[derive(Clone, Copy)]
-pub struct Seen<'a> {
-    /// The controller's time.
-    pub clock: Nanos,
-    /// The pool.
-    pub pool_model: &'a dyn PoolModel,
-    /// The controller.
-    pub controller: &'a Controller,
-    /// Its beliefs about every backend.
-    pub beliefs: &'a [Belief],
-}
 
 /// The state at one instant.
 pub struct Snapshot<'a> {
     /// The world's time.
     pub now: Nanos,
+    /// The controller's time.
+    pub clock: Nanos,
     /// The process has CPU time, the balancer can be read and steered, and no plan is under way.
     pub able: bool,
-    /// The controller with its environment.
-    pub seen: Seen<'a>,
-    /// Makes its view: on demand, because that costs more than a step.
+    /// The pool.
+    pub pool_model: &'a dyn PoolModel,
+    /// The controller's beliefs about every backend.
+    pub beliefs: &'a [Belief],
+    /// Makes the controller's view: on demand, because that costs more than a step.
     pub view: &'a dyn Fn() -> ServiceView,
+}
+
+/// Whether something has been wrong for longer than this; `since` is when that began.
+fn lasts(since: &mut Option<Nanos>, wrong: bool, now: Nanos, limit: Duration) -> bool {
+    *since = wrong.then(|| since.unwrap_or(now));
+    since.is_some_and(|since| now.since(since) > limit)
 }
 
 impl Invariants {
@@ -59,55 +50,23 @@ impl Invariants {
     pub fn check(&mut self, snapshot: &Snapshot<'_>) {
         self.world = snapshot.now;
         self.checks += 1;
-        let fresh = self.newest_at.is_some_and(|at| snapshot.seen.clock.since(at) <= FRESH);
-        let backs_off =
-            self.refused_at.is_some_and(|at| snapshot.seen.clock.since(at) <= TRIED_AGAIN_WITHIN);
-        let waits = self.outstanding.is_some_and(|o| snapshot.seen.clock.since(o.at) <= UNANSWERED);
-        let able = snapshot.able && fresh && !waits && !backs_off && !self.conflict;
-        let passed_s = snapshot.now.since(self.last_check).as_secs_f64();
+        let fresh = self.newest_at.is_some_and(|at| snapshot.clock.since(at) <= FRESH);
+        let passed = snapshot.now.since(self.last_check);
         self.last_check = snapshot.now;
-        let able_s = if able { passed_s.min(LONGEST_STEP_S) } else { 0.0 };
-        self.let_excuses_expire(able_s);
-        self.check_rescaled(snapshot);
-        self.check_measured(snapshot, able_s);
-        // Time limits do not run while the process or its machine is stopped.
-        if !able || passed_s > LONGEST_STEP_S {
-            self.accounts.iter_mut().for_each(|a| (a.overdue, a.dead_since) = (None, None));
+        // Time limits run only while the controller is able to act.
+        if !snapshot.able || !fresh || passed > LONGEST_STEP {
+            self.accounts.iter_mut().for_each(|a| a.overdue = None);
             (self.disagreeing, self.deserted, self.misread) = (None, None, None);
         } else {
             self.check_failed(snapshot);
-            self.check_dead(snapshot);
             self.check_any_serves(snapshot);
             self.check_agreement(snapshot);
             self.check_belief(snapshot);
         }
-        self.phase = Some(snapshot.seen.controller.phase());
         let has_acted = std::mem::take(&mut self.has_acted);
         if has_acted || snapshot.now.since(self.last_look) >= LOOK_EVERY {
             self.last_look = snapshot.now;
             self.check_view(&(snapshot.view)());
-        }
-    }
-
-    fn check_failed(&mut self, snapshot: &Snapshot<'_>) {
-        // If no usable backend is left, weights stay unchanged.
-        let any_usable = self.accounts.iter().any(|a| a.is_usable());
-        for i in 0..self.accounts.len() {
-            let a = &mut self.accounts[i];
-            let held = snapshot.seen.pool_model.weight(i);
-            if !(any_usable && a.steered && a.is_to_get_nothing() && held > 0) {
-                a.overdue = None;
-                continue;
-            }
-            let since = *a.overdue.get_or_insert(snapshot.now);
-            if snapshot.now.since(since) > FAILED_OUT_WITHIN {
-                let (down, out, aside) = (a.balancer_down, a.out, a.aside);
-                let what = format!(
-                    "weight {held} for more than {FAILED_OUT_WITHIN:?} after it failed, by the balancer: \
-                     {down}, by the controller: {out}, set aside: {aside}"
-                );
-                self.violate(Rule::FailedGetNothing, Some(i), what);
-            }
         }
     }
 
@@ -121,90 +80,65 @@ impl Invariants {
         }
     }
 
-    /// A dead backend holds a weight for no longer than its detection takes.
-    fn check_dead(&mut self, snapshot: &Snapshot<'_>) {
-        let pool_model = snapshot.seen.pool_model;
-        let lives =
-            |i: usize| self.accounts[i].is_usable() && pool_model.condition(i) != Condition::Dead;
-        let any_usable = (0..self.accounts.len()).any(lives);
+    /// A backend that has failed, as the controller knows or in truth, has no weight, where another one serves.
+    fn check_failed(&mut self, snapshot: &Snapshot<'_>) {
+        let is_dead = |i: usize| snapshot.pool_model.condition(i) == Condition::Dead;
+        let another = (0..self.accounts.len()).any(|i| self.accounts[i].is_usable() && !is_dead(i));
         for i in 0..self.accounts.len() {
             let a = &mut self.accounts[i];
-            let dead = pool_model.condition(i) == Condition::Dead && pool_model.weight(i) > 0;
-            if !(dead && any_usable && a.steered && !a.reserved) {
-                a.dead_since = None;
-                continue;
-            }
-            let since = *a.dead_since.get_or_insert(snapshot.now);
-            if snapshot.now.since(since) > DEAD_OUT_WITHIN {
-                let what =
-                    format!("weight {} though it is dead since {since:?}", pool_model.weight(i));
-                self.violate(Rule::DeadGetNothing, Some(i), what);
+            let held = snapshot.pool_model.weight(i);
+            let serves = a.steered && !a.reserved && held > 0;
+            let wrong = another && serves && (a.is_to_get_nothing() || is_dead(i));
+            if lasts(&mut a.overdue, wrong, snapshot.now, SERVED_WITHIN) {
+                let (down, out, aside) = (a.balancer_down, a.out, a.aside);
+                let what = format!(
+                    "weight {held} for more than {SERVED_WITHIN:?} after it failed, by the balancer: \
+                     {down}, by the controller: {out}, set aside: {aside}"
+                );
+                self.violate(Rule::FailedGetNothing, Some(i), what);
             }
         }
     }
 
     fn check_any_serves(&mut self, snapshot: &Snapshot<'_>) {
-        let may = |i: &usize| self.accounts[*i].is_usable();
-        let any_usable = self.accounts.iter().any(|a| a.is_usable());
-        let all_zero = || {
-            (0..self.accounts.len()).filter(may).all(|i| snapshot.seen.pool_model.weight(i) == 0)
-        };
-        let deserted = any_usable && all_zero();
-        if !deserted {
-            self.deserted = None;
-            return;
-        }
-        let since = *self.deserted.get_or_insert(snapshot.now);
-        if snapshot.now.since(since) > FAILED_OUT_WITHIN {
-            let what =
-                format!("no usable backend has had a weight since {:.3} s", since.as_secs_f64());
+        let mut usable = self.accounts.iter().enumerate().filter(|(_, a)| a.is_usable()).peekable();
+        let any_usable = usable.peek().is_some();
+        let deserted = any_usable && usable.all(|(i, _)| snapshot.pool_model.weight(i) == 0);
+        if lasts(&mut self.deserted, deserted, snapshot.now, SERVED_WITHIN) {
+            let what = format!("no usable backend has had a weight for {SERVED_WITHIN:?}");
             self.violate(Rule::SomeBackendServes, None, what);
         }
     }
 
+    /// The balancer holds the weights of the last plan, or those that are wanted: after a lost plan the weights in force
+    /// may have been accepted. (While no backend serves, weights stay unchanged.)
     fn check_agreement(&mut self, snapshot: &Snapshot<'_>) {
-        let Some(plan) = &self.last_plan else { return };
-        let wrong = plan.iter().find_map(|&(id, weight)| {
+        let differs = |(id, weight): (BackendId, u32)| {
             let i = id.0 as usize;
-            let a = &self.accounts[i];
-            let held = snapshot.seen.pool_model.weight(i);
-            (a.steered && !a.reserved && held != weight).then_some((i, weight, held))
-        });
-        // After a lost plan the weights in force may have been accepted; and while no backend serves, weights stay
-        // unchanged.
+            let held = snapshot.pool_model.weight(i);
+            let steered = self.accounts.get(i).is_some_and(|a| a.steered && !a.reserved);
+            (steered && held != weight).then_some((i, weight, held))
+        };
         let any_usable = self.accounts.iter().any(|a| a.is_usable());
-        let wants_another = || {
-            let differs = |b: &Belief| {
-                let i = b.backend.0 as usize;
-                b.wanted != snapshot.seen.pool_model.weight(i) && !self.accounts[i].reserved
-            };
-            snapshot.seen.beliefs.iter().any(differs)
-        };
-        let wrong = wrong.filter(|_| any_usable && wants_another());
-        let Some((i, weight, held)) = wrong else {
-            self.disagreeing = None;
-            return;
-        };
-        let since = *self.disagreeing.get_or_insert(snapshot.now);
-        if snapshot.now.since(since) > AGREE_WITHIN {
-            let what = format!("planned {weight}, held {held} for more than {AGREE_WITHIN:?}");
+        let wanted = snapshot.beliefs.iter().map(|b| (b.backend, b.wanted)).find_map(differs);
+        let planned = self.last_plan.iter().flatten().copied().find_map(differs);
+        let wrong = planned.filter(|_| any_usable && wanted.is_some());
+        let lasts = lasts(&mut self.disagreeing, wrong.is_some(), snapshot.now, AGREE_WITHIN);
+        if let Some((i, planned, held)) = wrong.filter(|_| lasts) {
+            let what = format!("planned {planned}, held {held} for more than {AGREE_WITHIN:?}");
             self.violate(Rule::Agreement, Some(i), what);
         }
     }
 
     fn check_belief(&mut self, snapshot: &Snapshot<'_>) {
-        let misread = snapshot.seen.beliefs.iter().find_map(|b| {
+        let misread = snapshot.beliefs.iter().find_map(|b| {
             let i = b.backend.0 as usize;
-            let held = snapshot.seen.pool_model.weight(i);
+            let held = snapshot.pool_model.weight(i);
             let believed = b.programmed.filter(|believed| *believed != held)?;
             Some((i, believed, held))
         });
-        let Some((i, believed, held)) = misread else {
-            self.misread = None;
-            return;
-        };
-        let since = *self.misread.get_or_insert(snapshot.now);
-        if snapshot.now.since(since) > BELIEVED_WITHIN {
+        let lasts = lasts(&mut self.misread, misread.is_some(), snapshot.now, BELIEVED_WITHIN);
+        if let Some((i, believed, held)) = misread.filter(|_| lasts) {
             let what = format!("believed {believed}, held {held}");
             self.violate(Rule::BeliefIsTrue, Some(i), what);
         }
@@ -213,8 +147,7 @@ impl Invariants {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_control::{BackendSpec, ServiceSpec};
-    use plimsoll_model::BackendId;
+    use plimsoll_control::{BackendSpec, Controller, ServiceSpec};
 
     use super::*;
     use crate::pool::{BackendModel, Method};
@@ -235,13 +168,14 @@ mod tests {
         for seconds in steps {
             let now = Nanos((seconds * 1e9) as u64);
             invariants.newest_at = Some(now);
-            let seen = Seen {
+            invariants.check(&Snapshot {
+                now,
                 clock: now,
+                able: true,
                 pool_model: &pool_model,
-                controller: &controller,
                 beliefs: &beliefs,
-            };
-            invariants.check(&Snapshot { now, able: true, seen, view: &|| controller.view(now) });
+                view: &|| controller.view(now),
+            });
         }
         invariants.take_violation().map(|violation| violation.rule)
     }

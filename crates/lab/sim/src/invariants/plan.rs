@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use plimsoll_control::{Action, Record, RecordKind};
-use plimsoll_model::{BackendId, MethodKind, Nanos, Plan, SinkLimits};
+use plimsoll_model::{MethodKind, Nanos, Plan, PlanKind};
 
-use super::{Invariants, Outstanding, Rule, Seen};
+use super::{Invariants, Outstanding, Rule};
 
 /// Tolerance of the sum of the shares: rounding of sums of 64-bit numbers.
 const WHOLE: f64 = 1e-6;
@@ -18,65 +18,31 @@ const ROUNDING: (f64, f64) = (0.02, 2.0);
 const STALE: Duration = Duration::from_secs(2);
 /// A plan without an answer for this long counts as lost, and another one may be made.
 const UNANSWERED: Duration = Duration::from_secs(5);
-/// The sink's own limit, which applies to everything except a change of the pool.
-const SINK_INTERVAL: Duration = SinkLimits::haproxy().min_interval;
 /// Evidence within this time justifies a failure: checks and probes hang for seconds, and the error share is a moving
 /// mean.
 const NEWS: Duration = Duration::from_secs(60);
-/// A backend that answered within this time is alive, whatever checks say.
-const ANSWERS: Duration = Duration::from_secs(1);
-/// This many foreign weights per minute are corrected at once; further ones at the usual interval. The controller
-/// counts five in consecutive minutes, so two fives may be close together.
-const FOREIGN_LIMIT: usize = 10;
-const MINUTE: Duration = Duration::from_secs(60);
 
 impl Invariants {
     /// Accounts for an action of the controller and checks it.
-    pub fn note_action(&mut self, action: &Action, seen: &Seen<'_>) {
-        self.has_acted |=
-            matches!(action, Action::Program(_) | Action::Correct(_) | Action::Record(_));
+    pub fn note_action(&mut self, clock: Nanos, action: &Action) {
         match action {
-            Action::Program(plan) => self.check_plan(plan, seen),
-            Action::Correct(plan) => self.check_correction(plan, seen.clock),
-            Action::Record(record) => self.note_record(seen.clock, record),
-            Action::ProbeRate { .. } | Action::CheckRate { .. } | Action::SaveMemory => {}
+            Action::Program(plan) | Action::Correct(plan) => self.check_plan(clock, plan),
+            Action::Record(record) => self.note_record(clock, record),
+            Action::ProbeRate { .. } | Action::CheckRate { .. } | Action::SaveMemory => return,
         }
+        self.has_acted = true;
     }
 
-    fn check_plan(&mut self, plan: &Plan, seen: &Seen<'_>) {
-        let clock = seen.clock;
+    fn check_plan(&mut self, clock: Nanos, plan: &Plan) {
         self.checks += 1;
         self.check_form(plan);
         self.check_members(plan);
         self.check_timing(clock, plan);
         self.check_pace(clock, plan);
-        self.check_ramp(plan, seen);
-        self.check_along_ramp(plan, seen);
-        self.check_limits(plan, seen);
         self.check_resumption(plan);
         self.epoch = plan.epoch;
         self.outstanding = Some(Outstanding { epoch: plan.epoch, at: clock });
         self.last_plan = Some(plan.entries.iter().map(|e| (e.backend, e.weight)).collect());
-        self.last_shares = Some(plan.entries.iter().map(|e| (e.backend, e.share)).collect());
-        self.last_plan_at = Some(clock);
-        self.disagreeing = None;
-        self.method_changed &= self.reason_to_reassert;
-        self.pool_excuses = self.pool_excuses.saturating_sub(1);
-        (self.reason_to_reassert, self.foreign) = (false, false);
-    }
-
-    /// Checks a correction of the last plan: form and timing as for a plan.
-    fn check_correction(&mut self, plan: &Plan, clock: Nanos) {
-        self.checks += 1;
-        self.check_form(plan);
-        self.check_members(plan);
-        self.check_timing(clock, plan);
-        self.check_pace(clock, plan);
-        self.check_changes_something(plan);
-        self.epoch = plan.epoch;
-        self.outstanding = Some(Outstanding { epoch: plan.epoch, at: clock });
-        self.last_plan = Some(plan.entries.iter().map(|e| (e.backend, e.weight)).collect());
-        self.last_plan_at = Some(clock);
         self.disagreeing = None;
     }
 
@@ -108,7 +74,7 @@ impl Invariants {
             let what = format!("every weight is 0: {plan:?}");
             self.violate(Rule::SomeBackendServes, None, what);
         }
-        if self.kind != MethodKind::Split || self.method_changed {
+        if self.kind != Some(MethodKind::Split) {
             return;
         }
         let bound = ROUNDING.0 + ROUNDING.1 / weights.max(1.0);
@@ -161,11 +127,6 @@ impl Invariants {
         if plan.at != clock {
             self.violate(Rule::FreshData, None, format!("made at {:?}, now {clock:?}", plan.at));
         }
-        let observes = self.spec.as_ref().is_some_and(|spec| spec.observe);
-        if observes || self.conflict || self.kind == MethodKind::NoLiveWeights {
-            let what = format!("observes: {observes}, conflict: {}", self.conflict);
-            self.violate(Rule::MaySteer, None, what);
-        }
         if plan.epoch <= self.epoch {
             let what = format!("{} after {}", plan.epoch, self.epoch);
             self.violate(Rule::EpochsRise, None, what);
@@ -176,53 +137,32 @@ impl Invariants {
         }
     }
 
+    /// A change of the pool cannot wait; weights that the balancer lost wait as long as it needs; all else waits as long
+    /// as is configured.
     fn check_pace(&mut self, clock: Nanos, plan: &Plan) {
-        if self.pool_excuses > 0 {
-            return;
-        }
-        let since = |at: Option<Nanos>| at.map(|at| clock.since(at));
-        if let Some(gap) = since(self.last_plan_at).filter(|gap| *gap < SINK_INTERVAL) {
-            let what = format!("{gap:?} after the last plan ({})", plan.reason);
-            self.violate(Rule::Pace, None, what);
-        }
-        let limit = self.min_interval();
-        let Some(gap) = since(self.last_program).filter(|gap| *gap < limit) else { return };
-        if !self.reason_to_reassert && !self.may_answer_foreign(clock) {
-            let what = format!("{gap:?} after the last change, limit {limit:?} ({})", plan.reason);
+        let Some(spec) = &self.spec else { return };
+        let least = match plan.kind {
+            PlanKind::Pool | PlanKind::Silence | PlanKind::Resumed | PlanKind::Leaving => return,
+            PlanKind::Reasserted => spec.sink.min_interval,
+            _ => spec.min_interval.max(spec.sink.min_interval),
+        };
+        let gap = self.changed_at.map(|at| clock.since(at));
+        if let Some(gap) = gap.filter(|gap| *gap < least) {
+            let what = format!("{gap:?} after the last change, limit {least:?} ({})", plan.reason);
             self.violate(Rule::Pace, None, what);
         }
     }
 
-    /// Whether a foreign weight has been reported since the last plan and may be corrected at once.
-    fn may_answer_foreign(&mut self, clock: Nanos) -> bool {
-        while self.answered_foreign.front().is_some_and(|at| clock.since(*at) > MINUTE) {
-            self.answered_foreign.pop_front();
-        }
-        let may = self.foreign && self.answered_foreign.len() < FOREIGN_LIMIT;
-        if may {
-            self.answered_foreign.push_back(clock);
-        }
-        may
-    }
-
+    /// The first plan gives those that may serve the weights in the memory. (A second one may be added to a single one.)
     fn check_resumption(&mut self, plan: &Plan) {
         if !std::mem::take(&mut self.must_resume) {
             return;
         }
         let recalled = self.recalled.take().unwrap_or_default();
-        // A backend that failed or returned meanwhile changes the plan.
-        if self.pool_excuses > 0 {
-            return;
-        }
-        let holds =
-            |(id, held): &&(BackendId, u32)| *held > 0 && self.accounts[id.0 as usize].is_usable();
-        // Where the memory leaves all traffic to one backend, the others get some.
-        let alone = recalled.iter().filter(holds).count() < 2;
         let wrong = plan.entries.iter().find_map(|e| {
             let i = e.backend.0 as usize;
-            let (_, held) = recalled.iter().find(|(id, _)| *id == e.backend)?;
-            let differs = e.weight != *held && !(alone && *held == 0);
-            (self.accounts[i].is_usable() && differs).then_some((i, e.weight, *held))
+            let (_, held) = recalled.iter().find(|(id, held)| *id == e.backend && *held > 0)?;
+            (self.accounts[i].is_usable() && e.weight != *held).then_some((i, e.weight, *held))
         });
         if let Some((i, given, held)) = wrong {
             let what = format!("given {given}, its memory says {held} ({})", plan.reason);
@@ -232,45 +172,34 @@ impl Invariants {
 
     fn note_record(&mut self, clock: Nanos, record: &Record) {
         let place = record.backend.as_ref().and_then(|b| b.strip_prefix('s')?.parse().ok());
-        self.note_change_record(record, place);
         let Some((i, a)) = place.and_then(|i: usize| Some((i, self.accounts.get_mut(i)?))) else {
             return;
         };
-        if matches!(record.kind, RecordKind::Returned | RecordKind::GivenBack | RecordKind::Joined)
-        {
-            a.ramps_since = Some(clock);
-        }
         match record.kind {
             RecordKind::SetAside => a.aside = true,
             RecordKind::Restored => a.aside = false,
             RecordKind::Failed | RecordKind::Ejected => {
-                (a.out, a.aside, a.returned_at) = (true, false, None);
+                (a.out, a.aside) = (true, false);
                 let lately = |(world, then): (Nanos, Nanos)| {
                     self.world.since(world).min(clock.since(then)) < NEWS
                 };
                 let unwell = a.unwell_at.is_some_and(lately);
                 let news = a.bad_news_at.is_some_and(|at| clock.since(at) < NEWS);
-                let answers = a.answered_at.is_some_and(|at| clock.since(at) < ANSWERS);
-                if !unwell && (!news || answers) && !a.balancer_down {
+                if !unwell && !news {
                     let what = format!("said to have failed: {}", record.reason);
                     self.violate(Rule::HealthyNeverFail, Some(i), what);
                 }
             }
-            // An administrator may put a failed backend back as well.
-            RecordKind::Returned if a.out => {
-                (a.out, a.returned_at) = (false, Some(clock));
-            }
-            _ => return,
+            RecordKind::Returned => a.out = false,
+            _ => {}
         }
-        // Failed or returned by the controller's own decision.
-        self.note_pool_change();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use plimsoll_control::{BackendSpec, ServiceSpec};
-    use plimsoll_model::PlanEntry;
+    use plimsoll_model::{BackendId, PlanEntry};
 
     use super::super::Account;
     use super::*;
@@ -295,7 +224,7 @@ mod tests {
         let plan = Plan {
             epoch: 1,
             at: Nanos::ZERO,
-            kind: plimsoll_model::PlanKind::Packed,
+            kind: PlanKind::Packed,
             reason: String::new(),
             entries,
         };

@@ -17,44 +17,20 @@ pub enum Rule {
     SomeBackendServes,
     /// No server has all the traffic where several may serve.
     SurvivesALoss,
-    /// A failed backend has weight 0, once the controller knows.
+    /// A failed backend has weight 0, once the controller knows or has had time to.
     FailedGetNothing,
-    /// A dead backend has weight 0 after the time of detection.
-    DeadGetNothing,
     /// No healthy backend is declared failed.
     HealthyNeverFail,
     /// Backends that an administrator drains or maintains are left alone.
     ReservedIsLeftAlone,
     /// No plan on stale data.
     FreshData,
-    /// No plan in observe mode, or while only an administrator can help.
-    MaySteer,
     /// One plan at a time.
     OneAtATime,
     /// Epochs increase.
     EpochsRise,
     /// The minimum interval between changes is kept.
     Pace,
-    /// No plan moves less traffic than is worth it.
-    WorthIt,
-    /// The spread of the shares is within theta.
-    Theta,
-    /// While it is learned, a share grows by at most `max_step` per step.
-    MaxStep,
-    /// Every rescaled curve is named in a record, and no other one is rescaled.
-    DriftIsLocal,
-    /// Changes are inferred from fresh data only, …
-    DriftIsFresh,
-    /// … and only for backends that serve.
-    DriftOfTheServing,
-    /// No backend is given a load to be measured unless that is configured.
-    RefreshIsAsked,
-    /// At most 5 % of the capacity is measured at a time.
-    RefreshIsSmall,
-    /// A measurement ends, and its load is removed.
-    RefreshEnds,
-    /// A returned backend gets its share gradually.
-    Ramp,
     /// The balancer holds the planned weights.
     Agreement,
     /// The controller believes in the weights that the balancer holds.
@@ -69,30 +45,18 @@ pub enum Rule {
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Rule; 28] = [
+    pub const ALL: [Rule; 16] = [
         Rule::WholePlan,
         Rule::WeightsFollowShares,
         Rule::SomeBackendServes,
         Rule::SurvivesALoss,
         Rule::FailedGetNothing,
-        Rule::DeadGetNothing,
         Rule::HealthyNeverFail,
         Rule::ReservedIsLeftAlone,
         Rule::FreshData,
-        Rule::MaySteer,
         Rule::OneAtATime,
         Rule::EpochsRise,
         Rule::Pace,
-        Rule::WorthIt,
-        Rule::Theta,
-        Rule::MaxStep,
-        Rule::DriftIsLocal,
-        Rule::DriftIsFresh,
-        Rule::DriftOfTheServing,
-        Rule::RefreshIsAsked,
-        Rule::RefreshIsSmall,
-        Rule::RefreshEnds,
-        Rule::Ramp,
         Rule::Agreement,
         Rule::BeliefIsTrue,
         Rule::Resumes,

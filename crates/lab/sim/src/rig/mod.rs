@@ -17,7 +17,7 @@ use plimsoll_control::{BackendSpec, Belief, Event, ServiceSpec};
 use plimsoll_model::{BackendId, FailureKind, Nanos, Outcome};
 
 use crate::digest::Digest;
-use crate::invariants::{Invariants, Rule, Seen, Snapshot, Violation};
+use crate::invariants::{Invariants, Rule, Snapshot, Violation};
 use crate::mutant::{Interceptor, Mutant};
 use crate::pool_model::PoolModel;
 use crate::random::RandomStream;
@@ -322,14 +322,11 @@ impl<P: PoolModel> Rig<P> {
         let clock = process.clock(self.now);
         let snapshot = Snapshot {
             now: Nanos(self.now),
+            clock,
             able,
+            pool_model: &self.pool_model,
+            beliefs: &self.beliefs,
             view: &|| self.interceptor.view(&process.controller, clock),
-            seen: Seen {
-                clock,
-                pool_model: &self.pool_model,
-                controller: &process.controller,
-                beliefs: &self.beliefs,
-            },
         };
         self.invariants.check(&snapshot);
     }

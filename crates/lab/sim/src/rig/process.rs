@@ -5,7 +5,6 @@ use plimsoll_model::{BackendId, FailureKind, Nanos};
 
 use super::happening::Happening;
 use super::{Rig, TIMEOUT_NS};
-use crate::invariants::Seen;
 use crate::pool_model::PoolModel;
 
 /// One life of the controller.
@@ -163,12 +162,7 @@ impl<P: PoolModel> Rig<P> {
         for action in asked {
             self.trace(format_args!("action {action:?}"));
             self.tally.digest.note(self.now, &action);
-            if let Some(process) = &self.process {
-                let (pool_model, controller, beliefs) =
-                    (&self.pool_model, &process.controller, &self.beliefs);
-                self.invariants
-                    .note_action(&action, &Seen { clock, pool_model, controller, beliefs });
-            }
+            self.invariants.note_action(clock, &action);
             self.carry_out(life, action);
         }
         self.judge();

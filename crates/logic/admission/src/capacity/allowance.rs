@@ -163,6 +163,20 @@ mod tests {
         assert!(idle.amount() < 2.0, "{}", idle.amount());
     }
 
+    /// Else a few refusals would let everything in, once the traffic ends.
+    #[test]
+    fn a_refused_request_is_lost_once_however_long_cores_idle() {
+        let mut idle = allowance();
+        for _ in 0..RISE as u32 - 1 {
+            idle.refused(1.0);
+        }
+        for _ in 0..1_000 {
+            idle.pass(1.0, 0.0, 1.0, 1.0);
+            idle.complete(1.0);
+        }
+        assert_eq!(idle.amount(), FIRST);
+    }
+
     #[test]
     fn at_light_load_less_may_be_lost() {
         let mut light = allowance();

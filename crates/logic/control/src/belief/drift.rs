@@ -155,7 +155,7 @@ impl Controller {
         }
         let exceeding: Vec<(BackendId, Change)> =
             self.backends.iter().filter_map(|b| Some((b.id, b.exceeds_capacity()?))).collect();
-        let (choice, typical) = (self.spec.curve, self.typical());
+        let (choice, typical) = (self.spec.curve, Typical::of(&self.backends));
         for (id, change) in exceeding {
             let Some(b) = self.get(id) else { continue };
             b.rescale(now, change.ratio.min(MOST), choice, typical);
@@ -203,7 +203,7 @@ impl Controller {
         let (watched, alike) = others.fold((0, 0), |(watched, alike), b| {
             (watched + 1, alike + usize::from(b.changes_like(now, change.ratio)))
         });
-        let (choice, typical) = (self.spec.curve, self.typical());
+        let (choice, typical) = (self.spec.curve, Typical::of(&self.backends));
         let is_shared = watched >= 2 && 2 * alike >= watched;
         let Some(b) = self.get(id) else { return };
         if is_shared {
@@ -254,7 +254,7 @@ impl Controller {
         // Alarms come from samples that exaggerate: half of the change is asked for.
         let half = change.ratio.sqrt();
         let nats: f64 = others.map(|b| b.knowledge.nats_for(half, change.seconds)).sum();
-        let (choice, typical) = (self.spec.curve, self.typical());
+        let (choice, typical) = (self.spec.curve, Typical::of(&self.backends));
         if nats < SHARED_NATS {
             let ratio = change.ratio.clamp(1.0 / MOST, MOST);
             let Some(b) = self.get(id) else { return };
@@ -371,7 +371,7 @@ mod tests {
     fn a_plan_for_a_change_removes_pins() {
         for kind in [true, false] {
             let mut controller = controller(100.0);
-            controller.commitment.adopt(Nanos::ZERO, Decision::default(), None);
+            controller.commitment.adopt(Decision::default(), None);
             controller.pins_moved(Nanos::ZERO);
             let decision = if kind {
                 controller.decide_for_drift(at(10))

@@ -2,52 +2,35 @@
 
 use plimsoll_model::Nanos;
 
-use crate::belief::knowledge::Knowledge;
-use crate::belief::typical::{self, Typical};
-use crate::controller::Controller;
-use crate::event::Action;
-use crate::show::view::Phase;
+use crate::backend::Backend;
+use crate::belief::typical::Typical;
+use crate::spec::ServiceSpec;
 use crate::tuning::control::controller::{LIVELY, REFITS, UNHURRIED};
-use crate::tuning::observe::traffic::WINDOW;
 
-impl Controller {
-    /// Estimates that are typical of the pool's backends.
-    pub(crate) fn typical(&self) -> Typical {
-        let known = || self.backends.iter().map(|b| &b.knowledge);
-        Typical {
-            variability: typical::variability(known().filter_map(Knowledge::own_variability)),
-            dispersion: typical::dispersion(
-                known().filter_map(|k| Some((!k.is_lower_bound(), k.own_dispersion()?))),
-            ),
-            quotas: known().any(Knowledge::is_held),
-        }
-    }
+/// What the pool is doing while curves are fitted.
+pub(crate) struct Round {
+    /// The number of the window.
+    pub window: usize,
+    /// A decision will read the curves before the next window.
+    pub is_due: bool,
+    pub is_packed: bool,
+    pub is_exploring: bool,
+}
 
-    /// Once per window of a second: refits curves, judges errors and looks for changes.
-    pub(crate) fn on_window(&mut self, now: Nanos, out: &mut Vec<Action>) {
-        self.traffic.note_latencies(self.backends.iter().filter_map(|b| b.recent.latency_us));
-        let choice = self.spec.curve;
-        // In a large pool the backends take turns, so that no step takes long.
-        let settled = self.phase.is_packed();
-        let turns_at_most = self.backends.len().div_ceil(REFITS).max(1);
-        let turns = turns_at_most * if settled { UNHURRIED } else { 1 };
-        let factor = self.spec.latency_factor;
-        let typical = self.typical();
+/// Refits curves. In a large pool the backends take turns, so that no step takes long.
+pub(crate) fn refit(now: Nanos, spec: &ServiceSpec, backends: &mut [Backend], round: &Round) {
+    let turns_at_most = backends.len().div_ceil(REFITS).max(1);
+    let turns = turns_at_most * if round.is_packed { UNHURRIED } else { 1 };
+    let typical = Typical::of(backends);
+    for (i, b) in backends.iter_mut().enumerate() {
+        let lively = b.pin.is_some()
+            || b.is_over_utilised(spec.latency_factor)
+            || b.changed.is_some_and(|(at, _)| now.since(at) < LIVELY)
+            || round.is_exploring;
+        let turns = if lively { turns_at_most } else { turns };
         // A curve that no decision will read before the next window need not be refitted.
-        let due = self.gate.is_due(now + WINDOW) || self.is_in_distress();
-        for (i, b) in self.backends.iter_mut().enumerate() {
-            let lively = b.pin.is_some()
-                || b.is_over_utilised(factor)
-                || b.changed.is_some_and(|(at, _)| now.since(at) < LIVELY)
-                || self.phase.is(Phase::Exploring);
-            let turns = if lively { turns_at_most } else { turns };
-            if (due || !lively) && (i + self.traffic.windows()).is_multiple_of(turns) {
-                b.knowledge.refit(choice, typical);
-            }
+        if (round.is_due || !lively) && (i + round.window).is_multiple_of(turns) {
+            b.knowledge.refit(spec.curve, typical);
         }
-        self.eject_failing(now, out);
-        self.correct_underestimates(now, out);
-        self.refresh(now, out);
-        self.hurry(now);
     }
 }

@@ -1,7 +1,10 @@
 //! Estimates common to the backends of a pool, which do the same work: the median of the pool.
 
-use crate::tuning::belief::typical::MIDDLE_ERROR;
 use plimsoll_learn::Dispersion;
+
+use crate::backend::Backend;
+use crate::belief::knowledge::Knowledge;
+use crate::tuning::belief::typical::MIDDLE_ERROR;
 
 /// The common estimates.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,8 +23,22 @@ impl Default for Typical {
     }
 }
 
+impl Typical {
+    /// What is typical of these backends.
+    pub fn of(backends: &[Backend]) -> Typical {
+        let known = || backends.iter().map(|b| &b.knowledge);
+        Typical {
+            variability: variability(known().filter_map(Knowledge::own_variability)),
+            dispersion: dispersion(
+                known().filter_map(|k| Some((!k.is_lower_bound(), k.own_dispersion()?))),
+            ),
+            quotas: known().any(Knowledge::is_held),
+        }
+    }
+}
+
 /// The median of the known variabilities.
-pub(crate) fn variability(known: impl Iterator<Item = f64>) -> f64 {
+fn variability(known: impl Iterator<Item = f64>) -> f64 {
     let mut all: Vec<f64> = known.collect();
     all.sort_by(f64::total_cmp);
     all.get(all.len() / 2).copied().unwrap_or(Typical::default().variability)
@@ -30,7 +47,7 @@ pub(crate) fn variability(known: impl Iterator<Item = f64>) -> f64 {
 /// The median of the known dispersions, each with whether the backend's cores are known: over those with known cores if
 /// there are several, or else over all. `None` while fewer than two are known: a single backend would get back its own
 /// estimate.
-pub(crate) fn dispersion(known: impl Iterator<Item = (bool, Dispersion)>) -> Option<Dispersion> {
+fn dispersion(known: impl Iterator<Item = (bool, Dispersion)>) -> Option<Dispersion> {
     let mut all: Vec<(bool, Dispersion)> = known.collect();
     if all.iter().filter(|(cores_known, _)| *cores_known).count() > 1 {
         all.retain(|(cores_known, _)| *cores_known);

@@ -36,7 +36,6 @@ pub(crate) struct Commitment {
     epoch: u64,
     decision: Option<Decision>,
     reason: String,
-    decided_at: Option<Nanos>,
     pending: Option<Pending>,
     /// Why the balancer does not hold the wanted weights, if so. Kept apart from urgent reasons, which may be dropped
     /// without a plan and must not take this one with them.
@@ -57,7 +56,6 @@ impl Commitment {
             epoch: 0,
             decision: None,
             reason: "no decision has been made yet".to_owned(),
-            decided_at: None,
             pending: None,
             owed: None,
             changed_at: None,
@@ -100,24 +98,15 @@ impl Commitment {
         &self.reason
     }
 
-    pub fn decided_at(&self) -> Option<Nanos> {
-        self.decided_at
-    }
-
     /// Makes a decision the current one, for display and comparison; without a reason the former one stays.
-    pub fn adopt(&mut self, now: Nanos, decision: Decision, reason: Option<&str>) {
-        self.decided_at = Some(now);
+    pub fn adopt(&mut self, decision: Decision, reason: Option<&str>) {
         if let Some(reason) = reason {
             reason.clone_into(&mut self.reason);
         }
         self.decision = Some(decision);
     }
 
-    /// The plan that is sent and not answered.
-    pub fn pending(&self) -> Option<&Pending> {
-        self.pending.as_ref()
-    }
-
+    /// Whether a plan is sent and not answered.
     pub fn is_pending(&self) -> bool {
         self.pending.is_some()
     }

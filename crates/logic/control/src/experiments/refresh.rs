@@ -264,7 +264,7 @@ mod tests {
         // The load that it was given is taken back, at the rate that was last known.
         let out = &mut Vec::new();
         let decision = controller.decide_for_changed_pool(now);
-        controller.commitment.adopt(now, decision, None);
+        controller.commitment.adopt(decision, None);
         controller.backends[0].programmed = Some(99);
         controller.experiments.pins_changed = true;
         controller.step(now, Event::Tick).into_iter().for_each(|action| out.push(action));

@@ -11,6 +11,7 @@ use crate::commit::plan::{Decision, Why, Wish};
 use crate::controller::{Controller, record};
 use crate::event::{Action, RecordKind};
 use crate::propose::in_flight;
+use crate::propose::reserve::{Reserve, have_two_hold_weight};
 use crate::propose::search::{Question, Searched};
 use crate::propose::split;
 use crate::show::view::Phase;
@@ -145,6 +146,13 @@ impl Controller {
         self.schedule_next(now);
     }
 
+    /// The pool whose weights must survive a loss. Capacities that are being learned are no basis for single shares.
+    pub(crate) fn reserve(&self) -> Reserve<'_> {
+        let by_shares =
+            self.balancer.kind() == MethodKind::Split && !self.phase.is(Phase::Exploring);
+        Reserve { backends: &self.backends, rate_rps: self.traffic.rate(), by_shares }
+    }
+
     pub(crate) fn is_pinned(&self) -> bool {
         self.backends.iter().any(|b| b.pin.is_some())
     }
@@ -242,14 +250,14 @@ impl Controller {
         if !self.is_paced(now) {
             return;
         }
-        self.have_two_hold_weight(now, &mut decision);
+        have_two_hold_weight(now, &self.backends, &mut decision);
         let same = !self.experiments.has_new_pins()
             && decision.wishes.iter().all(|w| {
                 self.backends.iter().any(|b| b.id == w.id && b.planned_weight() == Some(w.weight))
             });
         if same {
             self.show_wanted(now, &decision);
-            self.commitment.adopt(now, decision, None);
+            self.commitment.adopt(decision, None);
             for b in &mut self.backends {
                 b.granted_share = b.wanted.share;
             }
@@ -260,7 +268,8 @@ impl Controller {
             return;
         }
         // Regardless of the gain: a second backend must hold weight in case Plimsoll is not there when the first fails.
-        if self.lacks_reserve() && self.leaves_reserve(&decision) {
+        let reserve = self.reserve();
+        if !self.is_pinned() && reserve.is_lacking() && reserve.is_left_by(&decision) {
             let why = why.and("to have a second backend hold weight");
             self.program(now, decision, why, false, out);
             return;
@@ -306,7 +315,7 @@ impl Controller {
         on_trial: bool,
         out: &mut Vec<Action>,
     ) {
-        self.have_two_hold_weight(now, &mut decision);
+        have_two_hold_weight(now, &self.backends, &mut decision);
         let whole = decision;
         let decision = self.without_set_aside(&whole);
         let mut weights: Vec<PlanEntry> = decision
@@ -320,7 +329,7 @@ impl Controller {
         }
         weights.sort_by_key(|e| e.backend);
         self.show_wanted(now, &decision);
-        self.commitment.adopt(now, whole, Some(&why.words));
+        self.commitment.adopt(whole, Some(&why.words));
         let changes = weights.iter().any(|e| {
             self.backends.iter().any(|b| b.id == e.backend && b.programmed != Some(e.weight))
         });

@@ -123,7 +123,7 @@ mod tests {
         let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
         let leastconn = Method { name: "leastconn".to_owned(), kind: MethodKind::InFlight };
         controller.balancer.set_method(leastconn);
-        controller.commitment.adopt(Nanos::ZERO, decision([0.9, 0.1], 1e4), None);
+        controller.commitment.adopt(decision([0.9, 0.1], 1e4), None);
         let as_is = AsIs { shares: vec![(BackendId(0), 0.5), (BackendId(1), 0.5)], mean_us: 1e4 };
         let worth = |shares, expected_us| {
             let as_is = Some(as_is.clone());
@@ -152,7 +152,7 @@ mod tests {
             b.programmed = Some(held);
         }
         // 57 of 129 are 0.442: by rounding that equals the last decision, and nearly the wanted one.
-        controller.commitment.adopt(Nanos::ZERO, decision([0.452, 0.548], 1e4), None);
+        controller.commitment.adopt(decision([0.452, 0.548], 1e4), None);
         assert!(!controller.is_worth_it(&decision([0.44, 0.56], 1e4)));
         assert!(controller.is_worth_it(&decision([0.43, 0.57], 1e4)));
     }

@@ -37,7 +37,7 @@ impl Controller {
             .filter(|(b, _)| b.is_usable())
             .map(|(_, (_, weight))| *weight)
             .collect();
-        if !self.survives(&healthy, self.traffic.rate().max(self.traffic.peak_rps())) {
+        if !self.reserve().survives(&healthy, self.traffic.rate().max(self.traffic.peak_rps())) {
             let capacity = |b: &Backend| b.knowledge.capacity_rps().unwrap_or(0.0);
             let most = members().map(capacity).fold(0.0, f64::max).max(1e-9);
             for ((_, weight), b) in weights.iter_mut().zip(members()).filter(|((_, w), _)| *w > 0) {

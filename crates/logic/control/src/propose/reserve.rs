@@ -7,12 +7,10 @@
 //! of the capacities counts. A balancer that splits by weights gives the lost server's part to the others in proportion
 //! to their weights, so each of them must have capacity for its part of it. `O(n)`.
 
-use plimsoll_model::{MethodKind, Nanos};
+use plimsoll_model::Nanos;
 
 use crate::backend::Backend;
 use crate::commit::plan::Decision;
-use crate::controller::Controller;
-use crate::show::view::Phase;
 use crate::tuning::propose::reserve::AFTER_A_LOSS;
 
 /// Whether a least-connections balancer with these weights survives the loss of any one server at this traffic.
@@ -86,69 +84,77 @@ pub(crate) fn blend(
     moved
 }
 
-impl Controller {
+/// The pool whose weights must survive the loss of a server.
+pub(crate) struct Reserve<'a> {
+    pub backends: &'a [Backend],
+    pub rate_rps: f64,
+    /// Weights give parts of the traffic, and capacities are known well enough to judge each.
+    pub by_shares: bool,
+}
+
+impl Reserve<'_> {
+    fn usable(&self) -> impl Iterator<Item = &Backend> {
+        self.backends.iter().filter(|b| b.is_usable())
+    }
+
     /// Whether the weights in force would not survive the loss of a server, as far as known.
-    pub(crate) fn lacks_reserve(&self) -> bool {
-        if self.is_pinned() {
-            return false;
-        }
-        let usable = || self.backends.iter().filter(|b| b.is_usable());
-        let held: Option<Vec<u32>> = usable().map(Backend::planned_weight).collect();
+    pub fn is_lacking(&self) -> bool {
+        let held: Option<Vec<u32>> = self.usable().map(Backend::planned_weight).collect();
         // Plans keep a margin, which may be used up before the next plan.
-        held.is_some_and(|held| !self.survives(&held, AFTER_A_LOSS * self.traffic.rate()))
+        held.is_some_and(|held| !self.survives(&held, AFTER_A_LOSS * self.rate_rps))
     }
 
     /// Whether a decision's weights survive a loss.
-    pub(crate) fn leaves_reserve(&self, decision: &Decision) -> bool {
-        let usable = || self.backends.iter().filter(|b| b.is_usable());
+    pub fn is_left_by(&self, decision: &Decision) -> bool {
         let weight =
             |b: &Backend| decision.wishes.iter().find(|w| w.id == b.id).map_or(0, |w| w.weight);
-        let weights: Vec<u32> = usable().map(weight).collect();
-        self.survives(&weights, AFTER_A_LOSS * self.traffic.rate())
+        let weights: Vec<u32> = self.usable().map(weight).collect();
+        self.survives(&weights, AFTER_A_LOSS * self.rate_rps)
     }
 
     /// Whether the weights of the usable backends, in their order, survive a loss; true where capacities are unknown.
-    pub(crate) fn survives(&self, weights: &[u32], rate_rps: f64) -> bool {
-        let usable = self.backends.iter().filter(|b| b.is_usable());
-        let capacity: Option<Vec<f64>> = usable.map(|b| b.knowledge.capacity_rps()).collect();
+    pub fn survives(&self, weights: &[u32], rate_rps: f64) -> bool {
+        let capacity: Option<Vec<f64>> =
+            self.usable().map(|b| b.knowledge.capacity_rps()).collect();
         let Some(capacity) = capacity else { return true };
-        // Capacities that are being learned are no basis for single shares.
-        if self.balancer.kind() == MethodKind::Split && !self.phase.is(Phase::Exploring) {
+        if self.by_shares {
             split_survives(&capacity, weights, &[], rate_rps)
         } else {
             in_flight_survives(&capacity, weights, rate_rps)
         }
     }
+}
 
-    /// No plan leaves all traffic to one server where there are others, whatever it was made for.
-    pub(crate) fn have_two_hold_weight(&self, now: Nanos, decision: &mut Decision) {
-        let wishes = &mut decision.wishes;
-        let holders = wishes.iter().filter(|w| w.weight > 0).count();
-        let Some(alone) = wishes.iter().find(|w| w.weight > 0).cloned() else { return };
-        if wishes.len() < 2 || holders > 1 {
-            return;
-        }
-        let find = |id| self.backends.iter().find(|b| b.id == id);
-        let capacity = |id| find(id).and_then(|b| b.knowledge.capacity_rps());
-        for w in wishes.iter_mut().filter(|w| w.weight == 0) {
-            let size = capacity(w.id).zip(capacity(alone.id)).map_or(1.0, |(its, all)| its / all);
-            let ramp = find(w.id).map_or(1.0, |b| b.ramp(now));
-            let weight = f64::from(alone.weight) * size.min(1.0) * ramp;
-            w.weight = (weight.round() as u32).max(1);
-            "reserve: at least two backends get traffic".clone_into(&mut w.reason);
-        }
-        let sum: f64 = wishes.iter().map(|w| f64::from(w.weight)).sum();
-        wishes.iter_mut().for_each(|w| w.share = f64::from(w.weight) / sum);
+/// No plan leaves all traffic to one server where there are others, whatever it was made for.
+pub(crate) fn have_two_hold_weight(now: Nanos, backends: &[Backend], decision: &mut Decision) {
+    let wishes = &mut decision.wishes;
+    let holders = wishes.iter().filter(|w| w.weight > 0).count();
+    let Some(alone) = wishes.iter().find(|w| w.weight > 0).cloned() else { return };
+    if wishes.len() < 2 || holders > 1 {
+        return;
     }
+    let find = |id| backends.iter().find(|b| b.id == id);
+    let capacity = |id| find(id).and_then(|b| b.knowledge.capacity_rps());
+    for w in wishes.iter_mut().filter(|w| w.weight == 0) {
+        let size = capacity(w.id).zip(capacity(alone.id)).map_or(1.0, |(its, all)| its / all);
+        let ramp = find(w.id).map_or(1.0, |b| b.ramp(now));
+        let weight = f64::from(alone.weight) * size.min(1.0) * ramp;
+        w.weight = (weight.round() as u32).max(1);
+        "reserve: at least two backends get traffic".clone_into(&mut w.reason);
+    }
+    let sum: f64 = wishes.iter().map(|w| f64::from(w.weight)).sum();
+    wishes.iter_mut().for_each(|w| w.share = f64::from(w.weight) / sum);
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use plimsoll_model::BackendId;
 
     use super::*;
     use crate::commit::plan::Wish;
-    use crate::spec::{BackendSpec, ServiceSpec};
+    use crate::spec::BackendSpec;
 
     #[test]
     fn at_least_two_servers_hold_weight_where_there_are_two() {
@@ -210,10 +216,15 @@ mod tests {
 
     #[test]
     fn a_reserve_server_gets_a_weight_on_the_scale_of_the_decision() {
-        let backends = (0..2).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
-        let spec = ServiceSpec::new("shop", backends.collect());
-        let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
-        controller.backends.iter_mut().for_each(|b| b.programmed = Some(256));
+        let mut backends: Vec<Backend> = (0..2)
+            .map(|i| {
+                Backend::new(
+                    &BackendSpec { id: BackendId(i), name: format!("s{i}") },
+                    Duration::ZERO,
+                )
+            })
+            .collect();
+        backends.iter_mut().for_each(|b| b.programmed = Some(256));
         let wish = |(i, weight): (u32, u32)| Wish {
             id: BackendId(i),
             share: f64::from(weight.min(1)),
@@ -223,7 +234,7 @@ mod tests {
         };
         let wishes = [(0, 40), (1, 0)].into_iter().map(wish).collect();
         let mut decision = Decision { wishes, ..Decision::default() };
-        controller.have_two_hold_weight(Nanos::ZERO, &mut decision);
+        have_two_hold_weight(Nanos::ZERO, &backends, &mut decision);
         let given: Vec<(u32, f64)> = decision.wishes.iter().map(|w| (w.weight, w.share)).collect();
         assert_eq!(given, [(40, 0.5), (40, 0.5)]);
     }

@@ -7,11 +7,10 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
 use crate::backend::Backend;
-use crate::controller::Controller;
 use crate::propose::in_flight;
 use crate::propose::search::{Found, Question, Search, requests_for};
 use crate::propose::split;
-use crate::show::view::{Advice, Phase};
+use crate::show::view::Advice;
 use crate::spec::ServiceSpec;
 use crate::tuning::show::advice::{EVERY, WORTH_SAYING};
 
@@ -66,8 +65,15 @@ impl Advisor {
         *self = Advisor::new(self.due, self.seed);
     }
 
+    /// Runs one more slice of the comparison; begins one where none is under way and the pool is `settled`.
+    pub fn advise(&mut self, now: Nanos, asked: Asked<'_>, settled: bool) {
+        if !self.advance(now, asked) && settled {
+            self.begin(now, asked);
+        }
+    }
+
     /// Runs one more slice of the comparison; returns whether one was under way.
-    pub fn advance(&mut self, now: Nanos, asked: Asked<'_>) -> bool {
+    fn advance(&mut self, now: Nanos, asked: Asked<'_>) -> bool {
         let Some(search) = &mut self.search else { return false };
         if let Some(found) = search.advance() {
             self.search = None;
@@ -77,7 +83,7 @@ impl Advisor {
     }
 
     /// Begins a comparison, if one is due and its answer may be another one.
-    pub fn begin(&mut self, now: Nanos, asked: Asked<'_>) {
+    fn begin(&mut self, now: Nanos, asked: Asked<'_>) {
         let Asked { backends, kind, rate_rps, balancers, .. } = asked;
         if now < self.due || rate_rps <= 0.0 || kind == MethodKind::NoLiveWeights {
             return;
@@ -148,25 +154,13 @@ impl Advisor {
     }
 }
 
-impl Controller {
-    /// Runs one more slice of the comparison with the balancer's other kind of method.
-    pub(crate) fn advise(&mut self, now: Nanos) {
-        let (kind, rate_rps) = (self.balancer.kind(), self.traffic.rate());
-        let balancers = self.balancers();
-        let asked = Asked { spec: &self.spec, backends: &self.backends, kind, rate_rps, balancers };
-        let settled = self.phase.is(Phase::Steady) || self.phase.is(Phase::Observing);
-        if !self.advisor.advance(now, asked) && settled && !self.proposals.is_searching() {
-            self.advisor.begin(now, asked);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use plimsoll_model::{BackendId, Method};
 
     use super::*;
     use crate::belief::knowledge::Knowledge;
+    use crate::controller::Controller;
     use crate::spec::BackendSpec;
 
     fn spec() -> ServiceSpec {

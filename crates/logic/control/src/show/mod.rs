@@ -6,8 +6,6 @@ pub(crate) mod view;
 use plimsoll_model::{Curve, MethodKind, Nanos};
 
 use crate::backend::Backend;
-use crate::belief::shape::Shape;
-use crate::commit::commitment::Sent;
 use crate::controller::Controller;
 use crate::propose::backlog::Corrected;
 use crate::show::view::{
@@ -88,7 +86,6 @@ impl Controller {
             wanted: b.wanted.weight,
             capacity_rps: b.knowledge.capacity_rps(),
             capacity_error: b.knowledge.error(),
-            curve_rps: b.knowledge.shape().map(Shape::capacity),
             is_lower_bound: b.knowledge.is_lower_bound(),
             service_us: b.knowledge.service_us(),
             changed: b.changed,
@@ -104,21 +101,6 @@ impl Controller {
     /// The last plan's epoch; 0 before the first.
     pub fn epoch(&self) -> u64 {
         self.commitment.epoch()
-    }
-
-    /// The present phase.
-    pub fn phase(&self) -> Phase {
-        self.phase.get()
-    }
-
-    /// The unanswered plan's epoch, and whether it is on trial, as every regular plan is that contains no pin.
-    pub fn under_way(&self) -> Option<(u64, bool)> {
-        self.commitment.pending().map(|p| (p.epoch, p.kind == Sent::OnTrial))
-    }
-
-    /// When a decision was last made the current one, programmed or equivalent to the weights in force.
-    pub fn decided_at(&self) -> Option<Nanos> {
-        self.commitment.decided_at()
     }
 
     fn plan_view(&self) -> PlanView {
@@ -267,7 +249,7 @@ mod tests {
             rate_rps: 20.0,
             ..Default::default()
         };
-        controller.commitment.adopt(Nanos::ZERO, decision, None);
+        controller.commitment.adopt(decision, None);
         let plan = controller.view(Nanos::ZERO).plan;
         assert_eq!((plan.expected_ms, plan.capacity_rps, plan.proven), (None, 0.0, false));
         assert_eq!(plan.rate_rps, 20.0);

@@ -105,8 +105,6 @@ pub struct Belief {
     pub capacity_rps: Option<f64>,
     /// Relative standard error of the capacity.
     pub capacity_error: f64,
-    /// Where its curve ends, requests per second: for a fitted curve that may differ from the capacity estimate.
-    pub curve_rps: Option<f64>,
     /// The capacity is a lower bound.
     pub is_lower_bound: bool,
     /// Unloaded service time on one core, microseconds.
