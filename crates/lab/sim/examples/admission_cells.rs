@@ -4,14 +4,14 @@
 //! Static limits are so many times each backend's cores. The best has the least 99th percentile among those that serve 99 %
 //! of the most that any serves; the learned one holds a cell if it serves 99 % of that most, too, and its 99th percentile is
 //! at most 1.15 times that of the best. Medians over seeds.
-//! `cargo run --release -p plimsoll-sim --example admission_cells -- [SEEDS] [POOL] [LAW] [LOAD]`; `all` for any of them
-//! stands for all, and names select what contains them.
+//! `cargo run --release -p plimsoll-sim --example admission_cells -- [SEEDS] [POOL] [LAW] [LOAD] [LOSS]`; `all` for
+//! any of them stands for all, and names select what contains them. `LOSS` is the option of that name.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use plimsoll_admission::{AdmissionOptions, CapacityOptions, RetryOptions};
+use plimsoll_admission::{AdaptiveOptions, AdmissionOptions, CapacityOptions, RetryOptions};
 use plimsoll_policy::{Policy, PolicyKind, Settings};
 use plimsoll_queueing::ServiceTime;
 use plimsoll_sim::{
@@ -79,7 +79,7 @@ fn run(arena: &Arena, capacities: &[CapacityOptions]) -> ArenaReport {
     arena.run_with(&mut balancers, Surroundings { ingress: &mut doors })
 }
 
-fn measure(cell: Cell, seed: u64) -> Found {
+fn measure(cell: Cell, seed: u64, learned: AdaptiveOptions) -> Found {
     let (name, service_ms, network_ms) = POOLS[cell.pool];
     let mut arena = Arena::new(backends(name, seed), 1.0, REQUESTS, seed);
     (arena.service_us, arena.service) = (service_ms * 1e3, LAWS[cell.law].1);
@@ -92,7 +92,7 @@ fn measure(cell: Cell, seed: u64) -> Found {
         (times, run(&arena, &each))
     };
     let swept = PER_CORE.map(fixed);
-    let learned = run(&arena, &vec![CapacityOptions::default(); arena.pool.len()]);
+    let learned = run(&arena, &vec![CapacityOptions::Adaptive(learned); arena.pool.len()]);
     let most = swept.iter().map(|(_, report)| report.goodput_rps).fold(0.0, f64::max);
     let good = swept.iter().filter(|(_, report)| report.goodput_rps >= AS_GOOD * most);
     let best = good.min_by(|one, other| one.1.p99_us.total_cmp(&other.1.p99_us));
@@ -110,6 +110,8 @@ fn main() {
     let seeds: u64 = argument(1).map_or(3, |text| text.parse().expect("SEEDS is a number"));
     let (pool, law) = (argument(2).unwrap_or_default(), argument(3).unwrap_or_default());
     let only = argument(4).map(|text| text.parse::<f64>().expect("LOAD is a number"));
+    let mut options = AdaptiveOptions::default();
+    options.loss = argument(5).map_or(options.loss, |text| text.parse().expect("LOSS is a number"));
     let mut cells = Vec::new();
     for p in (0..POOLS.len()).filter(|&p| POOLS[p].0.contains(&pool)) {
         for l in (0..LAWS.len()).filter(|&l| LAWS[l].0.contains(&law)) {
@@ -127,7 +129,7 @@ fn main() {
                     let k = next.fetch_add(1, Ordering::Relaxed) as u64;
                     let (cell, seed) = ((k / seeds) as usize, 1 + k % seeds);
                     let Some(&at) = cells.get(cell) else { return };
-                    let found = measure(at, seed);
+                    let found = measure(at, seed, options);
                     done.lock().unwrap_or_else(PoisonError::into_inner).push((cell, found));
                 }
             });
