@@ -183,7 +183,7 @@ fn clients_that_come_once_are_refused_at_once_by_default() {
     }
     // What it begins with: four cores, and as many that wait.
     until("all others are refused", || proxy.proxy.status().ingress[0].full == 32);
-    assert_eq!(application.count(), 8);
+    until("the application has the others", || application.count() == 8);
     gate.open();
     let answers = clients.iter_mut().map(|client| client.answer().status);
     assert_eq!(answers.filter(|&status| status == 200).count(), 8);
