@@ -6,8 +6,8 @@ use plimsoll_admission::{AdmissionOptions, CapacityOptions, RefusalRetries, Retr
 use plimsoll_policy::{ExpectedDelaySettings, Policy, PolicyKind, Settings, Sight};
 use plimsoll_queueing::ServiceTime;
 use plimsoll_sim::{
-    AdmissionDoor, Arena, ArenaReport, BackendModel, Change, Ingress, Patience, Step, Surroundings,
-    integer_weights, paper_pool,
+    AdmissionDoor, Arena, ArenaReport, BackendModel, Change, Clients, Ingress, Patience, Step,
+    Surroundings, integer_weights, paper_pool,
 };
 
 fn policies(kind: PolicyKind, count: usize, backends: usize) -> Vec<Box<dyn Policy>> {
@@ -144,4 +144,30 @@ fn learned_limit_is_as_good_as_the_best_when_all_backends_slow_down_to_half() {
         println!("{what}");
         assert!(goodput > 0.95 && p99 < 1.1, "{what}");
     }
+}
+
+/// BLOC's Figures 9 and 11: a hundred users without a pause, 40 balancers, ten backends of one core and 250 ms.
+fn closed(policy: PolicyKind, admission: bool) -> ArenaReport {
+    let mut arena = Arena::new(alike(), 1.0, 120_000, 1);
+    (arena.service_us, arena.service) = (250e3, ServiceTime::Deterministic);
+    (arena.warm_up, arena.network) = (100_000, Duration::from_millis(1));
+    arena.clients = Clients::Roaming { users: 100, think: Duration::ZERO };
+    let refusals = RefusalRetries { most: 8, ..RefusalRetries::default() };
+    arena.retry = RetryOptions { refusals, ..RetryOptions::default() };
+    let doors = AdmissionDoor::for_each(&arena.pool, &AdmissionOptions::default());
+    let mut doors = if admission { doors.expect("the defaults are valid") } else { Vec::new() };
+    let mut policies = policies(policy, 40, arena.pool.len());
+    arena.run_with(&mut policies, Surroundings { ingress: &mut doors })
+}
+
+#[test]
+fn users_that_come_again_at_once_wait_a_shorter_tail_than_under_least_connections() {
+    let blind = closed(PolicyKind::LeastConnections, false);
+    let learned = closed(PolicyKind::ExpectedDelay, true);
+    assert!(learned.drop_ratio() < 0.01, "{}", learned.drop_ratio());
+    let ratio = learned.goodput_rps / blind.goodput_rps;
+    assert!(ratio > 0.95, "as much is served: {ratio}");
+    let range = |report: &ArenaReport| report.p90_us - report.p10_us;
+    assert!(range(&learned) < 0.75 * range(&blind), "{} {}", range(&learned), range(&blind));
+    assert!(learned.p99_us < 0.85 * blind.p99_us, "{} {}", learned.p99_us, blind.p99_us);
 }

@@ -7,6 +7,7 @@ mod escalation;
 mod grid;
 mod knee;
 mod overtaking;
+mod returning;
 mod trial;
 
 use adaptive::Adaptive;

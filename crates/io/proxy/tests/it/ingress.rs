@@ -1,5 +1,9 @@
 //! An ingress before an application.
 
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use crate::support::*;
 
 fn ingress(more: &str, upstream: &Backend) -> Running {
@@ -121,4 +125,64 @@ fn an_application_that_is_down_is_said() {
         assert_eq!(client.get("/").status, 502);
     }
     assert_eq!(proxy.in_flight(), 0);
+}
+
+/// An application that serves one request at a time, 30 ms each.
+fn one_at_a_time() -> Backend {
+    let core = Mutex::new(());
+    Backend::new(move |_, stream| {
+        let busy = core.lock().expect("no panic");
+        std::thread::sleep(Duration::from_millis(30));
+        drop(busy);
+        write(stream, &response("200 OK", "", "served"));
+        true
+    })
+}
+
+#[test]
+fn clients_that_come_again_at_once_wait_by_default() {
+    let application = one_at_a_time();
+    let proxy = ingress("", &application);
+    let is_over = AtomicBool::new(false);
+    let refused = || proxy.proxy.status().ingress[0].full;
+    std::thread::scope(|scope| {
+        for _ in 0..14 {
+            scope.spawn(|| {
+                let mut client = proxy.client("in");
+                while !is_over.load(Ordering::Relaxed) {
+                    assert!([200, 429].contains(&client.get("/").status));
+                }
+            });
+        }
+        let served = |more: usize| {
+            let before = application.count();
+            while application.count() < before + more {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        served(100);
+        let before = refused();
+        assert!(before > 100, "there was no room for all at first: {before}");
+        served(60);
+        let since = refused() - before;
+        is_over.store(true, Ordering::Relaxed);
+        assert!(since <= 3, "{since} of about 60 were refused");
+    });
+}
+
+#[test]
+fn clients_that_come_once_are_refused_at_once_by_default() {
+    let gate = Gate::default();
+    let application = Backend::gated(&gate);
+    let proxy = ingress("", &application);
+    let mut clients: Vec<Client> = (0..40).map(|_| proxy.client("in")).collect();
+    for client in &mut clients {
+        client.send("GET / HTTP/1.1\r\nhost: shop\r\n\r\n");
+    }
+    // What it begins with: four cores, and as many that wait.
+    until("all others are refused", || proxy.proxy.status().ingress[0].full == 32);
+    until("the application has the others", || application.count() == 8);
+    gate.open();
+    let answers = clients.iter_mut().map(|client| client.answer().status);
+    assert_eq!(answers.filter(|&status| status == 200).count(), 8);
 }

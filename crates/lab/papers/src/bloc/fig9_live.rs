@@ -67,8 +67,8 @@ const HEY: Load = Load::Closed(100);
 const POISSON: Load = Load::Open(36.0);
 
 /// Of what differs.
-const WHY: &str = "Under BLOC a request waits for nine others and no more: 2.5 s is the tail. Adaptive capacity lets few wait, \
-                   and users who are refused come back at once: most of their requests are refused again.";
+const WHY: &str = "Under BLOC a request waits for nine others and no more: 2.5 s is the tail. Learned capacity rises until \
+                   no user is refused, so it is about ten, too; forty frontends fill it unevenly.";
 
 const WHY_WAITING: &str = "Each of forty frontends has a queue of its own, two or three users long, so the order of arrival holds in \
                            each and not over all; the tail is that of the queues by chance.";

@@ -9,6 +9,9 @@
 //! only what it cannot do. With [`AdaptiveOptions::max_wait_ms`] as many may wait as wait no longer than that,
 //! `cores · max_wait / s`, in place of the allowance; an application that slows down has fewer waiting then.
 //!
+//! Where the refused come again at once all are let in for whom a line of some seconds is enough ([`Returning`]); nothing is
+//! learned meanwhile, for what is in flight does not vary.
+//!
 //! * A number of cores that is contradicted gives way to the best one.
 //! * Where no queue was ever seen there may be any number of cores. Requests being refused, a trial of
 //!   twice the limit is made: throughput rises with it, and the limit does, or it does not, and a
@@ -29,6 +32,7 @@ use super::escalation;
 use super::grid::{CANDIDATES, EQUAL, cores, position};
 use super::knee::Knee;
 use super::overtaking::Overtaking;
+use super::returning::Returning;
 use super::trial::Trials;
 
 /// Squared standard deviations within which a number of cores is plausible.
@@ -82,6 +86,7 @@ pub struct Adaptive {
     allowance: Allowance,
     trials: Trials,
     overtaking: Overtaking,
+    returning: Returning,
     /// A queue was seen at least once.
     queue_seen: bool,
     /// Requests were refused since the last review.
@@ -103,6 +108,7 @@ impl Adaptive {
             allowance: Allowance::new(cores, &options),
             trials: Trials::new(),
             overtaking: Overtaking::new(),
+            returning: Returning::default(),
             queue_seen: false,
             refused: 0,
             completions_since_review: 0,
@@ -114,6 +120,9 @@ impl Adaptive {
 
     /// Requests that may be in flight for one with so many tries left. A trial needs one limit for all.
     pub fn limit(&self, tries_left: u32) -> u32 {
+        if let Some(held) = self.returning.limit() {
+            return held.min(self.options.most);
+        }
         let line = || match self.may_wait() {
             // Whoever rather waits than is refused does not have to try elsewhere first.
             Some(_) => self.own_limit(),
@@ -125,6 +134,7 @@ impl Adaptive {
     /// So many were in flight for so long.
     pub(crate) fn pass(&mut self, in_flight: u32, seconds: f64) {
         self.trials.pass(in_flight, seconds, self.service_s);
+        self.returning.pass(in_flight, seconds);
         if let Some(service_s) = self.service_s.filter(|_| !self.in_trial()) {
             self.allowance.pass(self.cores, f64::from(in_flight), seconds, service_s);
         }
@@ -149,8 +159,9 @@ impl Adaptive {
         self.trials.refused();
         if for_good {
             self.allowance.refused(self.cores);
+            self.returning.refused();
         }
-        if !self.queue_seen {
+        if !self.queue_seen && !self.holds_all() {
             self.try_more(MORE);
         }
     }
@@ -159,6 +170,13 @@ impl Adaptive {
     pub(crate) fn complete(&mut self, knee: &Knee) {
         if !self.in_trial() {
             self.allowance.complete(self.cores);
+        }
+        // Who says how long requests may wait is not to be outdone.
+        if self.options.max_wait_ms.is_none() {
+            self.returning.complete(self.own_limit());
+        }
+        if self.holds_all() {
+            self.trials.stop();
         }
         if let Some(high) = self.trials.complete(knee.variation()) {
             self.reviews_since_trial = 0;
@@ -177,6 +195,10 @@ impl Adaptive {
     }
 
     fn review(&mut self, knee: &Knee) {
+        if self.holds_all() {
+            // The limit is what sets the number in flight: latency tells nothing.
+            return;
+        }
         let verdict = self.verdict(knee);
         self.conclude(verdict);
         self.service_s = knee.service_with(position(self.cores as u32));
@@ -222,6 +244,11 @@ impl Adaptive {
     fn may_wait(&self) -> Option<f64> {
         let wait_s = self.options.max_wait_ms? as f64 / 1e3;
         Some(self.cores * wait_s / self.service_s.filter(|s| *s > 0.0)?)
+    }
+
+    /// Clients come again at once, and wait.
+    fn holds_all(&self) -> bool {
+        self.returning.limit().is_some()
     }
 
     fn in_trial(&self) -> bool {

@@ -102,6 +102,11 @@ impl Trials {
         }
     }
 
+    /// Ends the one that is under way, without a finding.
+    pub fn stop(&mut self) {
+        self.phase = Phase::Idle;
+    }
+
     /// The limit that a trial sets, while there is one.
     pub fn limit(&self) -> Option<u32> {
         match self.phase {
