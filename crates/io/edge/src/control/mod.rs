@@ -6,6 +6,7 @@
 //! old question played back does nothing ([`Followed`]). Where the forwarder is, too, is in the question under its tag; the
 //! address that it came from says nothing. A forwarder takes an answer only to a question that it has just asked.
 
+mod agreement;
 mod followed;
 
 use std::fs;
@@ -13,13 +14,13 @@ use std::net::Ipv4Addr;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
+use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
-use ring::{digest, hmac};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::config::EdgeConfig;
 use crate::error::EdgeError;
+pub(crate) use agreement::agreement;
 pub(crate) use followed::Followed;
 
 const TAG_BYTES: usize = 32;
@@ -121,14 +122,6 @@ pub(crate) fn draw() -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// What the forwarder and a node must agree on, in short: the numbers on the wire, and what the node itself does. Other
-/// nodes are none of its business, so that one can be added without the rest.
-pub(crate) fn agreement(config: &EdgeConfig, node: usize) -> String {
-    let text = format!("{:?}", (config.vni, &config.services, node, config.nodes.get(node)));
-    let digest = digest::digest(&digest::SHA256, text.as_bytes());
-    digest.as_ref()[..8].iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// A forwarder's question.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Ask {
@@ -209,38 +202,6 @@ mod tests {
         let tag = hmac::sign(&key.0, &[Answer::KIND, &body].concat());
         assert!(key.open::<Ask>(&[&body, tag.as_ref()].concat()).is_none(), "another kind");
         assert!(key.open::<Ask>(&[0; 31]).is_none() && key.open::<Ask>(&[]).is_none());
-    }
-
-    #[test]
-    fn other_nodes_are_none_of_a_nodes_business() {
-        let text = "edge:
-  interfaces: [ { name: eth0 } ]
-  services: [ { name: a, match: { protocol: udp }, chain: [ { xdp: counter } ] } ]
-  nodes:
-    - { name: n1, address: 10.3.0.11, cpus: [0], services: [a] }
-    - { name: n2, address: 10.3.0.12, cpus: [0], services: [a] }
-";
-        let document = plimsoll_config::Document::parse("edge.yaml", text).expect("YAML");
-        let read = document.read(|cursor| {
-            cursor.fields(&["edge"])?.required("edge", "the section", EdgeConfig::read)
-        });
-        let config: EdgeConfig = read.expect("valid");
-        let was = [agreement(&config, 0), agreement(&config, 1)];
-        assert_ne!(was[0], was[1]);
-        let mut other = config.clone();
-        other.nodes[1].cpus.push(1);
-        other.nodes.push(config.nodes[0].clone());
-        assert_eq!(agreement(&other, 0), was[0], "another node changed, and one was appended");
-        assert_ne!(agreement(&other, 1), was[1], "it changed itself");
-        other.nodes.swap(0, 2);
-        other.nodes.insert(0, config.nodes[1].clone());
-        assert_ne!(agreement(&other, 1), was[0], "its number on the wire changed");
-        let mut other = config.clone();
-        other.vni += 1;
-        assert_ne!(agreement(&other, 0), was[0]);
-        let mut other = config.clone();
-        other.services[0].name.push('b');
-        assert_ne!(agreement(&other, 0), was[0]);
     }
 
     #[test]
