@@ -35,10 +35,16 @@ fn text(config: &EdgeConfig, at: usize) -> String {
     if let Some(node) = config.nodes.get(at) {
         let Node { name, address, mode: _, cpus, services, external, standby: _ } = node;
         let _ = writeln!(text, "node {name} {address}");
-        cpus.iter().for_each(|cpu| drop(writeln!(text, "cpu {cpu}")));
-        services.iter().for_each(|service| drop(writeln!(text, "serves {service}")));
+        for cpu in cpus {
+            let _ = writeln!(text, "cpu {cpu}");
+        }
+        for service in services {
+            let _ = writeln!(text, "serves {service}");
+        }
         for (service, addresses) in external {
-            addresses.iter().for_each(|ip| drop(writeln!(text, "external {service} {ip}")));
+            for address in addresses {
+                let _ = writeln!(text, "external {service} {address}");
+            }
         }
     }
     text
