@@ -80,15 +80,17 @@ impl Invariants {
         }
     }
 
-    /// A backend that has failed, as the controller knows or in truth, has no weight, where another one serves.
+    /// A backend that has failed, as the controller knows, or in truth with requests lost, has no weight, where another
+    /// one serves. (Refused checks alone may be those of a wrong address, until one was accepted.)
     fn check_failed(&mut self, snapshot: &Snapshot<'_>) {
         let is_dead = |i: usize| snapshot.pool_model.condition(i) == Condition::Dead;
+        let has_traffic = snapshot.pool_model.rate_rps() > 0.0;
         let another = (0..self.accounts.len()).any(|i| self.accounts[i].is_usable() && !is_dead(i));
         for i in 0..self.accounts.len() {
             let a = &mut self.accounts[i];
             let held = snapshot.pool_model.weight(i);
             let serves = a.steered && !a.reserved && held > 0;
-            let wrong = another && serves && (a.is_to_get_nothing() || is_dead(i));
+            let wrong = another && serves && (a.is_to_get_nothing() || is_dead(i) && has_traffic);
             if lasts(&mut a.overdue, wrong, snapshot.now, SERVED_WITHIN) {
                 let (down, out, aside) = (a.balancer_down, a.out, a.aside);
                 let what = format!(
