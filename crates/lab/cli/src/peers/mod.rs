@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn the_default_is_the_whole_table() {
         let args = read(&[]).unwrap();
-        assert_eq!((args.peers.len(), args.balancers.as_slice()), (9, &[1, 10][..]));
+        assert_eq!((args.peers.len(), args.balancers.as_slice()), (10, &[1, 10][..]));
         assert_eq!((args.loads.as_slice(), args.seconds.as_secs()), (&[0.7, 0.85, 1.2][..], 90));
     }
 
