@@ -418,7 +418,8 @@ impl Policy for ExpectedDelay {
     ) {
         if self.sight != Sight::Probes {
             let Some(choice) = &mut self.choice else { return };
-            if let Some(target) = choice.target() {
+            let open = |target: &usize| self.weights.get(*target).is_some_and(|w| *w > 0);
+            if let Some(target) = choice.target().filter(open) {
                 targets.push(target);
                 let sight = choice.asked();
                 self.look_by(sight);
