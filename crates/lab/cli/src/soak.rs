@@ -5,12 +5,11 @@ use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use plimsoll_sim::{Fault, Level, Mutant, Order, Rule, Tally};
+use plimsoll_sim::{Fault, Level, Mutant, Order, Rule, Tally, cores, on_cores};
 use plimsoll_terminal::{answer, complain};
 
 /// Time between two lines of progress.
@@ -125,32 +124,20 @@ pub fn run(args: &Args) -> ExitCode {
 }
 
 fn soak(args: &Args, seeds: &Range<u64>, began: Instant) -> Totals {
-    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.map_or_else(cores, NonZeroUsize::get);
-    let next = AtomicU64::new(seeds.start);
     let totals = Mutex::new(Totals::default());
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end {
-                        return;
-                    }
-                    let result = args.order(seed).run();
-                    let mut totals = totals.lock().unwrap_or_else(PoisonError::into_inner);
-                    totals.runs += 1;
-                    match result {
-                        Ok(tally) => totals.tally = totals.tally + tally,
-                        Err(failure) => {
-                            totals.violations += 1;
-                            say(&format!("\nseed {seed}: {failure}\n"));
-                        }
-                    }
-                    totals.print_progress(seeds, began.elapsed());
-                }
-            });
+    on_cores(threads, seeds.clone(), |seed| {
+        let result = args.order(seed).run();
+        let mut totals = totals.lock().unwrap_or_else(PoisonError::into_inner);
+        totals.runs += 1;
+        match result {
+            Ok(tally) => totals.tally = totals.tally + tally,
+            Err(failure) => {
+                totals.violations += 1;
+                say(&format!("\nseed {seed}: {failure}\n"));
+            }
         }
+        totals.print_progress(seeds, began.elapsed());
     });
     totals.into_inner().unwrap_or_else(PoisonError::into_inner)
 }

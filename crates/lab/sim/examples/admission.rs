@@ -8,13 +8,11 @@
 
 use std::time::Duration;
 
-use plimsoll_admission::{
-    AdaptiveOptions, AdmissionOptions, CapacityOptions, RetryOptions, WaitOptions,
-};
+use plimsoll_admission::{AdaptiveOptions, CapacityOptions, RetryOptions, WaitOptions};
 use plimsoll_policy::{Policy, PolicyKind, Settings};
 use plimsoll_queueing::ServiceTime;
 use plimsoll_sim::{
-    AdmissionDoor, Arena, ArenaReport, BackendModel, Change, Clients, Ingress, Step, Surroundings,
+    AdmissionDoor, Arena, ArenaReport, BackendModel, Change, Clients, Step, Surroundings,
     integer_weights,
 };
 
@@ -110,11 +108,7 @@ fn run_each(arena: &Arena, capacities: &[CapacityOptions]) -> ArenaReport {
     let weights = integer_weights(&arena.capacities_rps(), 256);
     let build = |_| PolicyKind::Bloc.build(&weights, &Settings::default()).expect("valid settings");
     let mut balancers: Vec<Box<dyn Policy>> = (0..BALANCERS).map(build).collect();
-    let door = |&capacity: &CapacityOptions| {
-        let options = AdmissionOptions { capacity, deadline_ms: None };
-        Box::new(AdmissionDoor::new(&options).expect("valid options")) as Box<dyn Ingress>
-    };
-    let mut doors: Vec<Box<dyn Ingress>> = capacities.iter().map(door).collect();
+    let mut doors = AdmissionDoor::of_capacities(capacities).expect("valid options");
     let around = Surroundings { ingress: &mut doors };
     arena.run_with(&mut balancers, around)
 }

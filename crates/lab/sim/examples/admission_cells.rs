@@ -7,16 +7,14 @@
 //! `cargo run --release -p plimsoll-sim --example admission_cells -- [SEEDS] [POOL] [LAW] [LOAD] [LOSS]`; `all` for
 //! any of them stands for all, and names select what contains them. `LOSS` is the option of that name.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use plimsoll_admission::{AdaptiveOptions, AdmissionOptions, CapacityOptions, RetryOptions};
+use plimsoll_admission::{AdaptiveOptions, CapacityOptions, RetryOptions};
 use plimsoll_policy::{Policy, PolicyKind, Settings};
 use plimsoll_queueing::ServiceTime;
 use plimsoll_sim::{
-    AdmissionDoor, Arena, ArenaReport, BackendModel, Ingress, Surroundings, integer_weights,
-    paper_pool,
+    AdmissionDoor, Arena, ArenaReport, BackendModel, Surroundings, cores, integer_weights,
+    on_cores, paper_pool,
 };
 
 const PER_CORE: [f64; 12] = [1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0];
@@ -71,11 +69,7 @@ fn run(arena: &Arena, capacities: &[CapacityOptions]) -> ArenaReport {
     let weights = integer_weights(&arena.capacities_rps(), 256);
     let build = |_| PolicyKind::Bloc.build(&weights, &Settings::default()).expect("valid settings");
     let mut balancers: Vec<Box<dyn Policy>> = (0..BALANCERS).map(build).collect();
-    let door = |&capacity: &CapacityOptions| {
-        let options = AdmissionOptions { capacity, deadline_ms: None };
-        Box::new(AdmissionDoor::new(&options).expect("valid options")) as Box<dyn Ingress>
-    };
-    let mut doors: Vec<Box<dyn Ingress>> = capacities.iter().map(door).collect();
+    let mut doors = AdmissionDoor::of_capacities(capacities).expect("valid options");
     arena.run_with(&mut balancers, Surroundings { ingress: &mut doors })
 }
 
@@ -119,23 +113,11 @@ fn main() {
             cells.extend(loads.map(|&load| Cell { pool: p, law: l, load }));
         }
     }
-    let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<(usize, Found)>> = Mutex::new(Vec::new());
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let k = next.fetch_add(1, Ordering::Relaxed) as u64;
-                    let (cell, seed) = ((k / seeds) as usize, 1 + k % seeds);
-                    let Some(&at) = cells.get(cell) else { return };
-                    let found = measure(at, seed, options);
-                    done.lock().unwrap_or_else(PoisonError::into_inner).push((cell, found));
-                }
-            });
-        }
+    let done = on_cores(cores(), 0..cells.len() as u64 * seeds, |k| {
+        let (cell, seed) = ((k / seeds) as usize, 1 + k % seeds);
+        (cell, measure(cells[cell], seed, options))
     });
-    print(&cells, &done.into_inner().unwrap_or_else(PoisonError::into_inner));
+    print(&cells, &done);
 }
 
 fn print(cells: &[Cell], done: &[(usize, Found)]) {

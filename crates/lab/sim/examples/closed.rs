@@ -7,10 +7,8 @@
 
 use std::time::Duration;
 
-use plimsoll_admission::{
-    AdmissionOptions, CapacityOptions, RefusalRetries, RetryOptions, WaitOptions,
-};
-use plimsoll_policy::{ExpectedDelaySettings, Policy, PolicyKind, Settings, Sight};
+use plimsoll_admission::{AdmissionOptions, CapacityOptions, RetryOptions, WaitOptions};
+use plimsoll_policy::{Policy, PolicyKind, Settings};
 use plimsoll_queueing::ServiceTime;
 use plimsoll_sim::{
     AdmissionDoor, Arena, ArenaReport, BackendModel, Clients, Ingress, Surroundings,
@@ -70,19 +68,11 @@ fn run(scenario: Scenario, method: Method, seed: u64) -> ArenaReport {
     arena.network = NETWORK;
     arena.clients = Clients::Roaming { users, think: Duration::from_millis(pause_ms) };
     arena.wait = method.wait;
-    let expected_delay =
-        ExpectedDelaySettings { sight: Sight::Refusals, ..ExpectedDelaySettings::default() };
-    let settings = match method.capacity {
-        Some(_) => Settings { expected_delay, ..Settings::default() },
-        None => Settings::default(),
-    };
     arena.retry = match method.policy {
-        PolicyKind::ExpectedDelay => RetryOptions {
-            refusals: RefusalRetries { most: 8, ..RefusalRetries::default() },
-            ..RetryOptions::default()
-        },
+        PolicyKind::ExpectedDelay => RetryOptions::default(),
         _ => RetryOptions::of_refusals(3),
     };
+    let settings = Settings::default();
     let build = |_| method.policy.build(&[1; BACKENDS], &settings).expect("valid settings");
     let mut balancers: Vec<Box<dyn Policy>> = (0..BALANCERS).map(build).collect();
     let mut doors: Vec<Box<dyn Ingress>> = match method.capacity {

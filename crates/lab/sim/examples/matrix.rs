@@ -7,17 +7,16 @@
 //! [NETWORK_MS] [WAIT_MS]`; `all` for any of them stands for all, and names select what contains them. `METHOD` is a sight of
 //! `expected_delay`. Under `refusals` the backends have the product's admission by its defaults, and clients send again
 //! after 30 ms what was refused for good, until it is served; tries per request are the mean, and the most in any 10 s.
-//! `probes and refusals` is both at once. With `WAIT_MS` requests may wait at their balancer for so long.
+//! `probes and refusals` is both at once, and under `auto and refusals` the balancer chooses. With `WAIT_MS` requests may wait at their balancer for so long.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use plimsoll_admission::{AdmissionOptions, RefusalRetries, RetryOptions, WaitOptions};
 use plimsoll_policy::{ExpectedDelaySettings, Policy, PolicyKind, Settings, Sight};
 use plimsoll_queueing::ServiceTime;
 use plimsoll_sim::{
-    AdmissionDoor, Arena, BackendModel, OneQueue, Surroundings, integer_weights, paper_pool,
+    AdmissionDoor, Arena, BackendModel, OneQueue, Surroundings, cores, integer_weights, on_cores,
+    paper_pool,
 };
 
 const LAWS: [(&str, ServiceTime); 6] = [
@@ -98,7 +97,7 @@ fn arguments() -> (Plan, Vec<Cell>) {
         None | Some("own") => Sight::Own,
         Some("probes" | "probes and refusals") => Sight::Probes,
         Some("refusals") => Sight::Refusals,
-        Some("auto" | "auto and refusals") => Sight::Auto,
+        Some("auto and refusals") => Sight::Auto,
         Some(other) => panic!(
             "{other}: expected own, probes, refusals, 'probes and refusals' or 'auto and refusals'"
         ),
@@ -125,23 +124,10 @@ fn arguments() -> (Plan, Vec<Cell>) {
 
 fn main() {
     let (plan, cells) = arguments();
-    let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<(usize, Means)>> = Mutex::new(Vec::new());
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let k = next.fetch_add(1, Ordering::Relaxed) as u64;
-                    let (cell, seed) = ((k / plan.seeds) as usize, 1 + k % plan.seeds);
-                    let Some(&at) = cells.get(cell) else { return };
-                    let means = measure(at, seed, plan);
-                    done.lock().unwrap_or_else(PoisonError::into_inner).push((cell, means));
-                }
-            });
-        }
+    let done = on_cores(cores(), 0..cells.len() as u64 * plan.seeds, |k| {
+        let (cell, seed) = ((k / plan.seeds) as usize, 1 + k % plan.seeds);
+        (cell, measure(cells[cell], seed, plan))
     });
-    let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     print(&cells, &done);
 }
 

@@ -11,6 +11,7 @@ mod arena;
 mod balancer;
 mod command;
 mod container;
+mod cores;
 mod digest;
 pub mod edge;
 mod fault;
@@ -37,6 +38,7 @@ pub use arena::{
     Window, Yardsticks, integer_weights, static_shares, yardsticks,
 };
 pub use container::{Container, ContainerPool, ContainerPoolSpec, Outcome};
+pub use cores::{cores, on_cores};
 pub use digest::Digest;
 pub use fault::Fault;
 pub use invariants::{Rule, Violation};

@@ -1,37 +1,20 @@
 //! The unchanged controller through twenty simulated days of faults, at sample level.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use plimsoll_sim::{Order, Tally};
+use plimsoll_sim::{Order, Tally, cores, on_cores};
 
 /// Ten minutes each, at request level.
 const TEN_MINUTES: u64 = 12;
 
 /// Runs these seeds on all cores; returns the counts and the violations.
 fn run(seeds: u64, order: impl Fn(u64) -> Order + Sync) -> (Tally, Vec<String>) {
-    let next = AtomicU64::new(0);
-    let found = Mutex::new((Tally::default(), Vec::new()));
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds {
-                        return;
-                    }
-                    let result = order(seed).run();
-                    let mut found = found.lock().expect("no panic while it is held");
-                    match result {
-                        Ok(tally) => found.0 = found.0 + tally,
-                        Err(failure) => found.1.push(failure.to_string()),
-                    }
-                }
-            });
+    let mut found = (Tally::default(), Vec::new());
+    for result in on_cores(cores(), 0..seeds, |seed| order(seed).run()) {
+        match result {
+            Ok(tally) => found.0 = found.0 + tally,
+            Err(failure) => found.1.push(failure.to_string()),
         }
-    });
-    found.into_inner().expect("no panic while it was held")
+    }
+    found
 }
 
 /// Quarters of a day, by seed. (A thousand whole days are for `make soak`.)

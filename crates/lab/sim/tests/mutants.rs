@@ -1,9 +1,6 @@
 //! Every mutant of the controller is caught; the unchanged controller passes the same seeds.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use plimsoll_sim::{Mutant, Order, Rule};
+use plimsoll_sim::{Mutant, Order, Rule, cores, on_cores};
 
 /// Seeds for a mutant before it counts as not caught.
 const SEEDS: u64 = 40;
@@ -83,30 +80,18 @@ fn every_rule_catches_its_mutants_by_itself() {
 }
 
 /// Runs something for each of these on all cores.
-fn for_each<T: Sync>(all: &[T], work: impl Fn(&T) + Sync) {
-    let next = AtomicUsize::new(0);
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while let Some(one) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    work(one);
-                }
-            });
-        }
-    });
+fn for_each<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    on_cores(cores(), 0..all.len() as u64, |at| work(&all[at as usize]))
 }
 
 #[test]
 fn every_mutant_is_caught_and_the_unchanged_controller_passes_the_same_seeds() {
-    let found = Mutex::new(Vec::new());
-    for_each(&Mutant::ALL, |&mutant| {
+    let found = for_each(&Mutant::ALL, |&mutant| {
         let caught = caught(mutant);
         let seen = caught.as_ref().map(|(orders, rule)| (orders.last().map(|o| o.seed), rule));
         println!("{mutant}: {seen:?}");
-        found.lock().expect("no panic while it is held").push((mutant, caught));
+        (mutant, caught)
     });
-    let found = found.into_inner().expect("no panic while it was held");
     let missed: Vec<_> = found.iter().filter(|(_, caught)| caught.is_none()).collect();
     assert!(missed.is_empty(), "not caught within {SEEDS} seeds of {DAYS} days: {missed:?}");
     let mut unbroken: Vec<Order> = Vec::new();

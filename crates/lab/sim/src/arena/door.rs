@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use plimsoll_admission::{
-    Admission, AdmissionOptions, AdmissionOptionsError, Arrival, Decision, Ended, Permit, Reason,
+    Admission, AdmissionOptions, AdmissionOptionsError, Arrival, CapacityOptions, Decision, Ended,
+    Permit, Reason,
 };
 use plimsoll_model::Nanos;
 use rand::RngCore;
@@ -47,6 +48,20 @@ impl AdmissionDoor {
         options: &AdmissionOptions,
     ) -> Result<Vec<Box<dyn Ingress>>, AdmissionOptionsError> {
         pool.iter().map(|_| Ok(Box::new(Self::new(options)?) as Box<dyn Ingress>)).collect()
+    }
+
+    /// One for each backend, of these capacities.
+    ///
+    /// # Errors
+    /// When one is out of range.
+    pub fn of_capacities(
+        capacities: &[CapacityOptions],
+    ) -> Result<Vec<Box<dyn Ingress>>, AdmissionOptionsError> {
+        let door = |&capacity: &CapacityOptions| {
+            let options = AdmissionOptions { capacity, deadline_ms: None };
+            Ok(Box::new(Self::new(&options)?) as Box<dyn Ingress>)
+        };
+        capacities.iter().map(door).collect()
     }
 
     /// The permit of the request that was admitted this long ago.
