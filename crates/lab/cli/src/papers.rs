@@ -62,6 +62,9 @@ pub struct RunArgs {
     /// How long each lane of these experiments is measured
     #[arg(long, value_name = "D", value_parser = super::duration)]
     lane: Option<Duration>,
+    /// Parts of the servers' capacity that clients ask for, where an experiment of that study has them
+    #[arg(long, value_name = "PART,…", value_delimiter = ',')]
+    loads: Vec<f64>,
     /// How long live experiments of network functions measure each point; their own choice by default
     #[arg(long, value_name = "D", value_parser = super::duration)]
     window: Option<Duration>,
@@ -72,8 +75,13 @@ pub struct RunArgs {
 
 impl RunArgs {
     fn options(&self) -> Options {
-        let (pools, site) = (self.pool.clone(), self.site.clone());
-        Options { pools, site, lane: self.lane, window: self.window }
+        Options {
+            pools: self.pool.clone(),
+            site: self.site.clone(),
+            lane: self.lane,
+            loads: self.loads.clone(),
+            window: self.window,
+        }
     }
 }
 
@@ -234,12 +242,17 @@ fn chosen(args: &RunArgs) -> Result<Vec<&'static Experiment>, Vec<String>> {
     let found = by_name(args)?;
     let options = args.options();
     let mut problems = twice("--pool", &options.pools, |pool| pool.name());
+    problems.extend(twice("--loads", &options.loads, |load| *load));
     problems.extend(options.problems().into_iter().map(str::to_owned));
     let has_choice = |e: &&Experiment| plimsoll_papers::haproxy::WITH_OPTIONS.contains(&e.name);
     let study = !options.pools.is_empty() || options.site.is_some() || options.lane.is_some();
     if study && !found.iter().any(has_choice) {
         let names = plimsoll_papers::haproxy::WITH_OPTIONS.join(", ");
         problems.push(format!("--pool, --site and --lane are for {names}"));
+    }
+    let has_loads = |e: &&Experiment| e.name == plimsoll_papers::haproxy::WITH_LOADS;
+    if !options.loads.is_empty() && !found.iter().any(has_loads) {
+        problems.push(format!("--loads is for {}", plimsoll_papers::haproxy::WITH_LOADS));
     }
     let has_points = |e: &&Experiment| plimsoll_papers::edge_live::WITH_WINDOW.contains(&e.name);
     if options.window.is_some() && !found.iter().any(has_points) {
@@ -377,6 +390,9 @@ mod tests {
         assert_eq!(all.len(), 3, "{all:?}");
         assert_eq!(problems(&["edge-fig3-live", "--window", "10s"]), [""; 0]);
         assert!(problems(&["edge-fig3", "--window", "10s"])[0].contains("edge-fig3-live"));
+        assert_eq!(problems(&["haproxy-plimsoll", "--loads", "0.7,0.85"]), [""; 0]);
+        let all = problems(&["haproxy-fig7", "--loads", "0.7,85,0.7"]);
+        assert_eq!(all.len(), 3, "{all:?}");
         assert!(problems(&["edge-fig3-live", "--lane", "10s"])[0].contains("haproxy-fig7"));
         assert_eq!(problems(&["knapsack-fig8", "knapsack-fig8"]), ["knapsack-fig8 twice"]);
         let pools = ["haproxy-fig7", "--pool", "real,emulated,real"];

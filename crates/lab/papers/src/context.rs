@@ -33,7 +33,7 @@ impl ServerPool {
 }
 
 /// What a person may choose of an experiment.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Options {
     /// What serves; none for the experiment's own choice.
     pub pools: Vec<ServerPool>,
@@ -41,6 +41,9 @@ pub struct Options {
     pub site: Option<PathBuf>,
     /// How long each lane is measured; none for the experiment's own choice.
     pub lane: Option<Duration>,
+    /// Parts of what the servers can do; none for the experiment's own choice.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub loads: Vec<f64>,
     /// How long each point of a live experiment of network functions is measured; none for its own choice.
     pub window: Option<Duration>,
 }
@@ -59,6 +62,9 @@ impl Options {
         if self.lane.is_some_and(|lane| lane < Duration::from_secs(1)) {
             found.push("--lane: expected at least 1s");
         }
+        if self.loads.iter().any(|load| !(0.01..=2.0).contains(load)) {
+            found.push("--loads: expected parts of the capacity from 0.01 to 2, such as 0.7");
+        }
         if self.window.is_some_and(|window| window < Duration::from_secs(1)) {
             found.push("--window: expected at least 1s");
         }
@@ -72,8 +78,11 @@ impl Options {
         let pools = pools.map(|names| format!(" --pool {names}"));
         let site = self.site.as_ref().map(|site| format!(" --site {}", site.display()));
         let lane = self.lane.map(|lane| format!(" --lane {}", format_duration(lane)));
+        let loads = self.loads.iter().map(f64::to_string).collect::<Vec<_>>().join(",");
+        let loads = Some(loads).filter(|loads| !loads.is_empty());
+        let loads = loads.map(|loads| format!(" --loads {loads}"));
         let window = self.window.map(|window| format!(" --window {}", format_duration(window)));
-        [pools, site, lane, window].into_iter().flatten().collect()
+        [pools, site, lane, loads, window].into_iter().flatten().collect()
     }
 }
 

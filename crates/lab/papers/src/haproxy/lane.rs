@@ -231,6 +231,20 @@ impl Lane {
         daemon.or_else(|| self.front.ended()).map_or(Ok(()), |ended| Err(ended.into()))
     }
 
+    /// How many requests have ended, and how many of them without an answer or with a wrong one.
+    ///
+    /// # Errors
+    /// When clients have died.
+    pub fn answered(&self) -> Result<(u64, u64), Failure> {
+        let mut sum = (0, 0);
+        for (_, clients) in &self.clients {
+            let ended = || Failure::Other("clients have stopped".to_owned());
+            let total = clients.snapshot().ok_or_else(ended)?.total;
+            sum = (sum.0 + total.requests, sum.1 + total.errors);
+        }
+        Ok(sum)
+    }
+
     /// Ends the clients, waits for the last of them, and tells what those saw who started between these
     /// two moments.
     ///

@@ -72,6 +72,9 @@ pub const WITH_OPTIONS: &[&str] = &[
     deadline::EXPERIMENT.name,
 ];
 
+/// The one whose loads a person may choose.
+pub const WITH_LOADS: &str = steered::EXPERIMENT.name;
+
 /// What it shows and no experiment repeats.
 pub const MISSING: &[Missing] = &[PAPER.missing(
     "haproxy-rdp-cookie",

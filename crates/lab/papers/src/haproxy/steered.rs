@@ -1,7 +1,9 @@
 //! Plimsoll on the unequal pool at 50, 70 and 85 % of what it can do, learning included: every method of the study with
 //! equal weights, turns and counting with weights in proportion to the quotas, and Plimsoll over both.
 //!
-//! All lanes have the same arrivals; what Plimsoll's first minutes cost its clients counts.
+//! All lanes have the same arrivals; what Plimsoll's first minutes cost its clients counts. A lane whose weights nobody
+//! changes ends early where servers are overloaded: at the same rate they stay so, and each request that gets no
+//! answer counts with the same wait.
 
 use std::time::{Duration, Instant};
 
@@ -36,12 +38,18 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 /// Parts of what the pool can do.
 const LOADS: [f64; 3] = [0.5, 0.7, 0.85];
+/// How often a lane is looked at, whether it is overloaded.
+const LOOK: Duration = Duration::from_secs(60);
+/// It is, where this part of what was asked since the last look got no answer.
+const OVERLOADED: f64 = 0.2;
 const SIZES: Sizes = Sizes::Heterogeneous;
 
 /// What is kept of a lane.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Kept {
     seen: Seen,
+    /// How long it ran.
+    seconds: f64,
     /// Means of equal parts of its time, milliseconds.
     batches_ms: Vec<Option<f64>>,
 }
@@ -68,11 +76,13 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         outcome.comparisons.extend(comparisons(pool, &points));
         outcome.notes.push(format!(
             "{}: a core serves {core_rps:.1} requests/s of the mix, all servers have {:.1} cores; {} a lane from its \
-             first request on, Plimsoll's learning included. A request that is not answered within 10 s counts with \
+             first request on, Plimsoll's learning included; a lane without Plimsoll ends earlier where more than \
+             {:.0} % of a minute's requests got no answer. A request that is not answered within 10 s counts with \
              these 10 s.",
             pool.title(),
             pool.total_cores(SIZES),
-            format_duration(length(context, pool))
+            format_duration(length(context, pool)),
+            100.0 * OVERLOADED
         ));
     }
     Ok(outcome)
@@ -102,7 +112,10 @@ fn sweep(
     let family = Family::start()?;
     let mut bed = Bed::start(context, &family, pool, SIZES, (&[], context.seed))?;
     let core_rps = bed.scale(context, &family, cells)?.core_rps;
-    let loads: &[f64] = context.pick(&LOADS[1..2], &LOADS);
+    let loads = match &context.options.loads[..] {
+        [] => context.pick(&LOADS[1..2], &LOADS),
+        chosen => chosen,
+    };
     let all = (loads.len() * methods().len()) as f64;
     let mut points = Vec::new();
     for &load in loads {
@@ -133,23 +146,43 @@ fn one(context: &Context, family: &Family, bed: &mut Bed, turn: &Turn) -> Result
     let from = Instant::now();
     lane.open(&asks(bed.pool, &[]), turn.rate_rps, context.seed)?;
     let what = format!("{}: {} at {:.1}/s", bed.pool.title(), turn.method.name, turn.rate_rps);
-    wait(context, length(context, bed.pool), turn.part, &what, || {
-        bed.check()?;
-        lane.check()
-    })?;
+    let (length, mut passed, mut before) = (length(context, bed.pool), Duration::ZERO, (0, 0));
+    let at = |passed: Duration| {
+        turn.part.0 + (turn.part.1 - turn.part.0) * passed.as_secs_f64() / length.as_secs_f64()
+    };
+    while passed < length {
+        let until = length.min(passed + LOOK);
+        wait(context, until - passed, (at(passed), at(until)), &what, || {
+            bed.check()?;
+            lane.check()
+        })?;
+        passed = until;
+        let now = lane.answered()?;
+        if !turn.method.is_steered && is_overloaded(before, now) {
+            break;
+        }
+        before = now;
+    }
     let (to, deadline) = (Instant::now(), bed.pool.deadline());
     let (seen, batches_ms) = lane.finish_together(from, to, deadline, BATCHES)?;
     bed.settle(context)?;
-    Ok(Kept { seen, batches_ms })
+    Ok(Kept { seen, seconds: (to - from).as_secs_f64(), batches_ms })
+}
+
+/// Whether between two looks, each of requests that have ended and of those without an answer, too few were answered.
+fn is_overloaded(before: (u64, u64), now: (u64, u64)) -> bool {
+    let (ended, unanswered) = (now.0 - before.0, now.1 - before.1);
+    unanswered as f64 > OVERLOADED * ended as f64
 }
 
 fn table(pool: ServerPool, points: &[Point]) -> Result<Table, Failure> {
     let title = format!("GETs and POSTs together, {}", pool.title());
     let mut table = Table::empty(pool.name(), &title);
-    for Point { load, method, kept: Kept { seen, .. } } in points {
+    for Point { load, method, kept: Kept { seen, seconds, .. } } in points {
         row!(table, pool.provenance(), {
             load: *load, "part of the capacity";
             method: method.name;
+            seconds: *seconds, "s";
             requests: seen.requests as f64;
             unanswered: seen.errors as f64;
             mean_ms: seen.mean_ms, "ms";
@@ -175,7 +208,10 @@ fn plot(pool: ServerPool, points: &[Point], name: &str, value: fn(&Seen) -> f64)
 
 /// The loads that were run, the lowest first.
 fn loads_of(points: &[Point]) -> Vec<f64> {
-    LOADS.into_iter().filter(|&load| points.iter().any(|p| p.load == load)).collect()
+    let mut loads: Vec<f64> = points.iter().map(|p| p.load).collect();
+    loads.sort_by(f64::total_cmp);
+    loads.dedup();
+    loads
 }
 
 /// One of Plimsoll's lanes over one of the others, with its interval; nothing where either is missing.
@@ -294,7 +330,18 @@ mod tests {
 
     fn point(load: f64, method: Method, mean_ms: f64) -> Point {
         let seen = Seen { requests: 100, mean_ms, p99_ms: 3.0 * mean_ms, ..Seen::default() };
-        Point { load, method, kept: Kept { seen, batches_ms: vec![Some(mean_ms); 20] } }
+        Point {
+            load,
+            method,
+            kept: Kept { seen, seconds: 600.0, batches_ms: vec![Some(mean_ms); 20] },
+        }
+    }
+
+    #[test]
+    fn a_lane_is_overloaded_where_too_many_of_the_last_minute_got_no_answer() {
+        assert!(is_overloaded((0, 0), (100, 21)) && !is_overloaded((0, 0), (100, 20)));
+        assert!(!is_overloaded((900, 400), (1_000, 410)));
+        assert!(!is_overloaded((5, 0), (5, 0)));
     }
 
     #[test]
