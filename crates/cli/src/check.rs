@@ -125,14 +125,31 @@ mod tests {
             out
         };
         assert_eq!(summed_up(LAYER_4), "D/f.yaml: ok (layer 4: 1 service, 1 server)\n");
+        let proxy = "proxy:
+  egress: [ { name: shop, listen: \"127.0.0.1:8080\" } ]
+  pools: [ { name: shop, backends: [ { name: b1, address: \"127.0.0.1:9001\" } ] } ]
+";
+        let expected =
+            "D/f.yaml: ok (1 service, 1 backend, proxy: 0 ingress, 1 egress, 1 pool, 1 backend)\n";
+        assert_eq!(summed_up(&format!("{GOOD}{proxy}")), expected);
         let both = format!("{GOOD}{LAYER_4}");
         let expected = "D/f.yaml: ok (1 service, 1 backend, layer 4: 1 service, 1 server)\n";
         assert_eq!(summed_up(&both), expected);
-        let bad = both.replace("9001", "0").replace("10.0.9.9:80", "10.0.9.9") + "proxies: 1\n";
+        let bad = both.replace("9001", "0").replace("10.0.9.9:80", "10.0.9.9")
+            + &proxy.replace("8080", "0")
+            + "proxies: 1\n";
         let (status, _, err) = checked("wrong-sections", Some(&bad), Format::Table);
         let keys: Vec<&str> = err.lines().filter_map(|line| line.split(": ").nth(1)).collect();
         assert_eq!(status, 2);
-        assert_eq!(keys, ["services[0].backends[0].address", "l4.vips[0].address", "proxies"]);
+        assert_eq!(
+            keys,
+            [
+                "services[0].backends[0].address",
+                "l4.vips[0].address",
+                "proxy.egress[0].listen",
+                "proxies",
+            ]
+        );
     }
 
     #[test]

@@ -113,7 +113,7 @@ fn of_config(
         let name = &service.name;
         if service.auto {
             return Err(format!(
-                "service {name} has `backends: auto`, which asks NGINX for what it is to be told here: list them"
+                "service {name} has `backends: auto`, which asks NGINX for its servers, but the snippet is written before NGINX knows any: list them"
             ));
         }
         let mut servers = Vec::new();

@@ -1,7 +1,8 @@
 //! `plimsoll edge` as people run it: a forwarder and a node as processes, in namespaces of their own.
 
 use std::fs;
-use std::net::UdpSocket;
+use std::io::{Read, Write};
+use std::net::{TcpStream, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -22,6 +23,17 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 fn plimsoll(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_plimsoll")).args(arguments).output().expect("run plimsoll")
+}
+
+/// The metrics, as Prometheus reads them.
+fn scrape(address: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("connected");
+    stream
+        .write_all(b"GET /metrics HTTP/1.1\r\nhost: metrics\r\nconnection: close\r\n\r\n")
+        .expect("sent");
+    let mut page = String::new();
+    stream.read_to_string(&mut page).expect("a page");
+    page
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -137,6 +149,16 @@ fn a_forwarder_and_a_node_as_processes() {
         receiver.recv_from(&mut buffer).is_ok()
     });
     until("it is counted", || status()["places"][0]["packets"].as_u64() > Some(0));
+    let scraped = net.inside("fwd", || scrape("127.0.0.1:7403")).expect("a thread");
+    let of = |name: &str| {
+        format!("\nplimsoll_edge_{name}{{node=\"n1\",cpu=\"0\",service=\"inspect\"}} ")
+    };
+    for name in ["packets_total", "bytes_total", "flows_opened_total", "flows", "predicted_load"] {
+        assert!(scraped.contains(&of(name)), "{name} is missing:\n{scraped}");
+    }
+    assert!(scraped.contains(&format!("{}1\n", of("weight"))), "{scraped}");
+    assert!(scraped.contains("\nplimsoll_edge_node_up{node=\"n1\"} 1\n"), "{scraped}");
+    assert!(scraped.contains("\nplimsoll_edge_table_entries{family=\"4\"} "), "{scraped}");
     let flow = "udp:10.1.0.2:4000-10.2.0.9:53";
     let found = plimsoll(&["edge", "where", "--config", config, "--flow", flow]);
     let place: Value = serde_json::from_slice(&found.stdout).expect("JSON");

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use plimsoll_edge::Key;
 use plimsoll_edge::config::{PIN_DIR, SOCKET};
-use plimsoll_terminal::complain;
+use plimsoll_terminal::{complain, exit};
 use serde_json::{Value, json};
 
 pub use run::summary;
@@ -84,9 +84,6 @@ pub fn main(command: &EdgeCommand) -> ExitCode {
     }
 }
 
-/// The exit code of commands that no daemon answers.
-const NO_DAEMON: u8 = 4;
-
 /// Where a running forwarder is asked.
 #[derive(Args, Debug)]
 struct Asked {
@@ -107,7 +104,7 @@ impl Asked {
         };
         plimsoll_edge::ask(&socket, question).map_err(|error| {
             complain!("plimsoll: {error}");
-            ExitCode::from(NO_DAEMON)
+            ExitCode::from(exit::NO_DAEMON)
         })
     }
 }

@@ -315,3 +315,175 @@ fn backends(page: &mut Page, series: &[Series<'_>]) {
         page.suffixed("_count", labels, requests.succeeded as f64);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_proxy::{
+        BackendStatus, EgressStatus, IngressStatus, LogStatus, PoolStatus, QueueStatus,
+    };
+
+    use super::*;
+
+    fn clients(from: u64) -> ClientStatus {
+        ClientStatus {
+            connections: from,
+            requests: from + 1,
+            malformed: from + 2,
+            timeouts: from + 3,
+            turned_away: from + 4,
+            accept_failures: from + 5,
+            tls: from + 6,
+            http2: from + 7,
+        }
+    }
+
+    fn requests(from: u64) -> RequestStatus {
+        RequestStatus {
+            in_flight: from,
+            sent: from + 1,
+            succeeded: from + 2,
+            failed: from + 3,
+            abandoned: from + 4,
+            no_socket: from + 5,
+            rejected: from + 6,
+            too_late: from + 7,
+            chips: from + 8,
+            responses_without_chip: from + 9,
+            connections_failed: from + 10,
+            latency_sum_s: 0.25,
+            latency_buckets: vec![(0.005, 1), (0.01, from)],
+        }
+    }
+
+    fn status() -> Status {
+        let address = "127.0.0.1:8080".parse().expect("an address");
+        let backend = |name: &str, weight, state, from| BackendStatus {
+            name: name.to_owned(),
+            address,
+            weight,
+            state,
+            requests: requests(from),
+        };
+        let pool = PoolStatus {
+            name: "web".to_owned(),
+            policy: "bloc".to_owned(),
+            retried: 301,
+            not_retried: 302,
+            without_backend: 303,
+            ineligible: 304,
+            queue: Some(QueueStatus { now: 305, total: 306, refused: 307, client_left: 308 }),
+            trouble: None,
+            backends: vec![
+                backend("b1", 7, BackendState::Up, 400),
+                backend("b2", 9, BackendState::Down, 500),
+            ],
+        };
+        let egress = EgressStatus {
+            name: "shop".to_owned(),
+            listen: address,
+            clients: clients(100),
+            pools: vec![pool],
+        };
+        let ingress = IngressStatus {
+            name: "app".to_owned(),
+            listen: address,
+            upstream: address,
+            clients: clients(200),
+            capacity: Some(12.5),
+            admitted: 601,
+            full: 602,
+            queue: 603,
+            deadline: 604,
+            chips_sent: 605,
+            sent_without_chip: 606,
+            application: requests(700),
+        };
+        Status {
+            threads: 1,
+            most_connections: 1_000,
+            uptime_s: 1.0,
+            access_log: Some(LogStatus { written: 801, dropped: 802 }),
+            ingress: vec![ingress],
+            egress: vec![egress],
+        }
+    }
+
+    #[test]
+    fn every_number_of_the_status_has_its_metric() {
+        let page = render(&status(), 0);
+        let b1 = "entry=\"shop\",pool=\"web\",policy=\"bloc\",backend=\"b1\"";
+        let member = |name: &str| format!("entry=\"shop\",pool=\"web\",backend=\"{name}\"");
+        let mut expected: Vec<(String, f64)> = Vec::new();
+        for (entry, from) in [("shop", 100.0), ("app", 200.0)] {
+            let names = [
+                "connections",
+                "requests_total",
+                "malformed_total",
+                "timeouts_total",
+                "turned_away_total",
+                "accept_failures_total",
+                "tls_total",
+                "http2_total",
+            ];
+            for (name, offset) in names.into_iter().zip(0..) {
+                expected.push((format!("{name}{{entry=\"{entry}\"}}"), from + f64::from(offset)));
+            }
+        }
+        let application = "entry=\"app\",backend=\"application\"";
+        for (labels, from) in [(b1, 400.0), (application, 700.0)] {
+            expected.push((format!("in_flight{{{labels}}}"), from));
+            let endings = ["success", "failure", "abandoned", "no_socket", "rejected", "too_late"];
+            for (ending, offset) in endings.into_iter().zip(2..) {
+                let sample = format!("sent_total{{{labels},ending=\"{ending}\"}}");
+                expected.push((sample, from + f64::from(offset)));
+            }
+            expected.extend([
+                (format!("chips_seen_total{{{labels},chip=\"1\"}}"), from + 8.0),
+                (format!("chips_seen_total{{{labels},chip=\"0\"}}"), from + 9.0),
+                (format!("connections_failed_total{{{labels}}}"), from + 10.0),
+                (format!("latency_seconds_bucket{{{labels},le=\"0.005\"}}"), 1.0),
+                (format!("latency_seconds_bucket{{{labels},le=\"0.01\"}}"), from),
+                (format!("latency_seconds_bucket{{{labels},le=\"+Inf\"}}"), from + 2.0),
+                (format!("latency_seconds_sum{{{labels}}}"), 0.25),
+                (format!("latency_seconds_count{{{labels}}}"), from + 2.0),
+            ]);
+        }
+        let pool = "entry=\"shop\",pool=\"web\"";
+        expected.extend([
+            ("admitted_total{entry=\"app\"}".to_owned(), 601.0),
+            ("refused_total{entry=\"app\",reason=\"full\"}".to_owned(), 602.0),
+            ("refused_total{entry=\"app\",reason=\"queue\"}".to_owned(), 603.0),
+            ("refused_total{entry=\"app\",reason=\"deadline\"}".to_owned(), 604.0),
+            ("chips_sent_total{entry=\"app\",chip=\"1\"}".to_owned(), 605.0),
+            ("chips_sent_total{entry=\"app\",chip=\"0\"}".to_owned(), 606.0),
+            ("capacity{entry=\"app\"}".to_owned(), 12.5),
+            (format!("retries_total{{{pool},granted=\"yes\"}}"), 301.0),
+            (format!("retries_total{{{pool},granted=\"no\"}}"), 302.0),
+            (format!("without_backend_total{{{pool}}}"), 303.0),
+            (format!("ineligible_picks_total{{{pool},policy=\"bloc\"}}"), 304.0),
+            (format!("queue_length{{{pool}}}"), 305.0),
+            (format!("queue_entered_total{{{pool}}}"), 306.0),
+            (format!("queue_failures_total{{{pool},reason=\"refused\"}}"), 307.0),
+            (format!("queue_failures_total{{{pool},reason=\"client_left\"}}"), 308.0),
+            (format!("weight{{{}}}", member("b1")), 7.0),
+            (format!("weight{{{}}}", member("b2")), 9.0),
+            (format!("up{{{}}}", member("b1")), 1.0),
+            (format!("up{{{}}}", member("b2")), 0.0),
+            ("access_log_lines_total{outcome=\"written\"}".to_owned(), 801.0),
+            ("access_log_lines_total{outcome=\"dropped\"}".to_owned(), 802.0),
+        ]);
+        let lines: Vec<&str> = page.text().lines().collect();
+        for (sample, value) in expected {
+            let line = format!("plimsoll_proxy_{sample} {value}");
+            assert!(lines.contains(&line.as_str()), "{line} is not on the page:\n{}", page.text());
+        }
+        // Nothing is on the page that docs/proxy.md does not list.
+        let documented = include_str!("../../../../docs/proxy.md");
+        for line in lines.iter().filter_map(|line| line.strip_prefix("# TYPE ")) {
+            let name = line.split(' ').next().unwrap_or_default();
+            if let Some(name) = name.strip_prefix("plimsoll_proxy_") {
+                assert!(documented.contains(&format!("`{name}`")), "docs/proxy.md lacks {name}");
+            }
+        }
+    }
+}

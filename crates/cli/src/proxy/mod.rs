@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use plimsoll_proxy::SocketError;
-use plimsoll_terminal::complain;
+use plimsoll_terminal::{complain, exit};
 
 pub use run::summary;
 
@@ -42,9 +42,6 @@ pub fn main(command: &ProxyCommand) -> ExitCode {
         ProxyCommand::Capture(command) => capture::run(command),
     }
 }
-
-/// The exit code of commands that no daemon answers.
-const NO_DAEMON: u8 = 4;
 
 /// Where a running proxy is asked.
 #[derive(Args, Debug)]
@@ -77,7 +74,7 @@ fn failed(error: &SocketError) -> ExitCode {
         SocketError::Refused(why) => plimsoll_terminal::fail(why),
         SocketError::Unreachable { .. } | SocketError::Answer(_) => {
             complain!("plimsoll: {error}");
-            ExitCode::from(NO_DAEMON)
+            ExitCode::from(exit::NO_DAEMON)
         }
     }
 }

@@ -103,7 +103,7 @@ impl Bench {
         let mut map: Array<_, [u64; 3]> = map.try_into().map_err(EdgeError::kernel("bench"))?;
         map.set(0, [0, flows, turn], 0).map_err(EdgeError::kernel("bench"))?;
         let name = program.name();
-        let loaded = kernel::xdp(&mut self.ebpf, name)?;
+        let loaded = kernel::program(&mut self.ebpf, name)?;
         let mut context = [0u8; 24];
         context[4..8].copy_from_slice(&(packet.len() as u32).to_le_bytes());
         context[12..16].copy_from_slice(&ifindex.to_le_bytes());

@@ -249,7 +249,7 @@ fn mtu(config: &EdgeConfig, link: &Link) -> Finding {
     let fits = GROWS.map(|grows| link.mtu.saturating_sub(grows));
     if link.mtu < WHOLE + GROWS[1] {
         let found = format!(
-            "MTU {}: packets over {} bytes (IPv6: {}) do not fit; their senders are told so, but those of IPv4 without \"don't fragment\", as UDP may be, are dropped",
+            "MTU {}: packets over {} bytes (IPv6: {}) do not fit; their senders get an ICMP error, but those of IPv4 without \"don't fragment\", as UDP may be, are dropped",
             link.mtu, fits[0], fits[1]
         );
         let advice = "an MTU of 1594 or more between forwarder and nodes";
@@ -258,7 +258,7 @@ fn mtu(config: &EdgeConfig, link: &Link) -> Finding {
     let has_namespace = config.services.iter().any(|service| service.nftables().is_some());
     if has_namespace && fits[0] > CABLE_MTU {
         let found = format!(
-            "MTU {}: namespaces of services take packets of up to {CABLE_MTU} bytes; senders of longer ones are told so, but those of IPv4 without \"don't fragment\" are dropped",
+            "MTU {}: namespaces of services take packets of up to {CABLE_MTU} bytes; senders of longer ones get an ICMP error, but those of IPv4 without \"don't fragment\" are dropped",
             link.mtu
         );
         return finding(Level::Note, &link.name, found, "");

@@ -31,6 +31,6 @@ pub use forwarder::{
     Forwarder, Handle, NodeStatus, PlaceStatus, Status, TableStatus, Where, ask, detach,
     forwarder_dir,
 };
-pub use kernel::Ran;
 pub use node::{Node, node_dir};
+pub use plimsoll_l4::xdp::Ran;
 pub use wire::FlowKey;

@@ -21,9 +21,10 @@ use crate::layout::{ConfigValue, MemberValue, VipValue};
 use crate::maps::{Maps, Meta, read_meta};
 use crate::network::{self, Link};
 use crate::notes::boot_ms;
-use crate::program::{Program, Ran, prepare};
+use crate::program::{Program, prepare};
 use crate::service::{Member, Service, plan};
 use crate::turn::Turn;
+use crate::xdp::Ran;
 
 mod clocks;
 pub(crate) mod followed;

@@ -42,6 +42,7 @@ mod steer;
 mod tables;
 mod turn;
 mod whereto;
+pub mod xdp;
 
 pub use agent::{
     AGENT_COUNTS, Agent, AgentConfig, AgentStatus, AgentVip, AgentVipStatus, CpuLoad, CpuMeter,
@@ -73,6 +74,5 @@ pub use whereto::{Answer, Question, ask};
 pub mod lab {
     pub use crate::fill::{Candidate, MAGLEV_PLACES, maglev};
     pub use crate::maps::{MAPS, Maps, MemberCount, read_meta};
-    pub use crate::program::Ran;
     pub use crate::tables::{mac_bits, vip_bits};
 }

@@ -8,11 +8,9 @@ mod refused;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use aya::programs::links::{FdLink, PinnedLink};
-use aya::programs::xdp::{XdpLink, XdpMode};
-use aya::programs::{ProgramError, ProgramInfo, TestRun, TestRunOptions, Xdp};
+use aya::programs::{ProgramError, ProgramInfo, Xdp};
 use aya::{Ebpf, EbpfLoader};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -31,20 +29,19 @@ use crate::readers::Readers;
 use crate::reason::REASONS;
 use crate::rights;
 use crate::tables::{mac_bits, vip_bits};
+use crate::xdp::{self, Ran};
 
 use pins::clear_maps;
 pub use pins::{detach, detach_interface, is_link_on, link_pin, pinned_links};
 pub(crate) use pins::{pinned, unpinned};
-use refused::{explained, is_held, why_not_attached};
-pub(crate) use refused::{refused, undisturbed, was_disturbed};
+use refused::explained;
+pub(crate) use refused::{is_held, refused, undisturbed, was_disturbed, why_not_attached};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/balancer.bpf.o"));
 
 /// `statfs` of a bpffs.
 const BPF_FS_MAGIC: i128 = 0xcafe_4a11;
 
-/// How long the kernel may take to let go of a link that no process holds.
-const LETS_GO: Duration = Duration::from_secs(2);
 /// What an interface has handed on goes from queue to queue of the kernel for no longer.
 const ON_THEIR_WAY: Duration = Duration::from_millis(50);
 
@@ -61,15 +58,6 @@ pub struct Program {
     /// And of one that a comparison has put in its place; 0: none.
     stand_in: AtomicU32,
     readers: Readers,
-}
-
-/// What a run of the program did with a packet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ran {
-    /// `XDP_ABORTED`, `XDP_DROP`, `XDP_PASS`, `XDP_TX` or `XDP_REDIRECT`, from 0.
-    pub verdict: u32,
-    /// The packet as it was left.
-    pub packet: Vec<u8>,
 }
 
 impl Meta {
@@ -178,10 +166,9 @@ impl Program {
             .override_global("dry_run", &dry, true);
         let mut ebpf = loader.load(OBJECT).map_err(|error| refused(&error))?;
         for name in ["balancer", "read_clock"] {
-            let xdp = xdp(&mut ebpf, name)?;
-            undisturbed(|| xdp.load(), was_disturbed).map_err(|error| refused(&error))?;
+            xdp::load(program(&mut ebpf, name)?).map_err(|error| refused(&error))?;
         }
-        let info = xdp(&mut ebpf, "balancer")?.info().map_err(|error| refused(&error))?;
+        let info = program(&mut ebpf, "balancer")?.info().map_err(|error| refused(&error))?;
         let (id, stand_in, readers) = (info.id(), AtomicU32::new(0), Readers::of(&mut ebpf)?);
         Ok(Program { ebpf, dir: dir.to_owned(), maps, vip_bits, id, stand_in, readers })
     }
@@ -219,7 +206,7 @@ impl Program {
     pub(crate) fn pin(&mut self) -> Result<(), L4Error> {
         let path = self.dir.join("balancer");
         let _ = fs::remove_file(&path);
-        xdp(&mut self.ebpf, "balancer")?.pin(&path).map_err(|error| refused(&error))
+        program(&mut self.ebpf, "balancer")?.pin(&path).map_err(|error| refused(&error))
     }
 
     /// Puts the program onto an interface: into the pinned link where there is one, in one step. A link of
@@ -229,73 +216,30 @@ impl Program {
     /// # Errors
     /// When another program is there, or the driver does not take it.
     pub fn attach(&mut self, link: &Link, mode: AttachMode) -> Result<Option<String>, L4Error> {
-        let path = link_pin(&self.dir, &link.name);
         let failed = |error: String| L4Error::Interface { name: link.name.clone(), error };
-        let pinned = existing(&path);
-        let held = link.xdp.filter(|held| pinned.is_some() && *held != mode);
-        if let Some(held) = held {
-            drop(pinned);
-            return Ok(self
-                .change_mode(link, held, mode, &path)
-                .map_err(failed)?
-                .map(|error| failed(format!("stays in the mode it was in: {error}")).to_string()));
-        }
-        let xdp = xdp(&mut self.ebpf, "balancer")?;
-        if let Some(pinned) = pinned
-            && let Ok(id) = xdp.attach_to_link(pinned)
-        {
-            // The pin alone holds it: without that it is off the interface.
-            drop(xdp.take_link(id));
-            return Ok(None);
-        }
-        // There is none, or its interface was removed and there is a new one of its name.
-        let _ = fs::remove_file(&path);
-        attach_anew(xdp, link, mode, &path).map(|()| None).map_err(failed)
-    }
-
-    /// Takes the program off an interface and puts it on again in another mode, for the kernel takes one mode at a
-    /// time. Why it is in the mode that it was in, where the driver takes no other.
-    fn change_mode(
-        &mut self,
-        link: &Link,
-        held: AttachMode,
-        mode: AttachMode,
-        path: &Path,
-    ) -> Result<Option<String>, String> {
-        let guard = Guard::on(&self.dir.join(self.maps), self.vip_bits, &link.name);
-        if let Err(error) = &guard {
-            let interface = &link.name;
-            warn!(
-                interface,
-                "connections may break while the mode changes; expected a kernel with tcx (6.6 or later): {error}"
-            );
-        }
-        let _ = fs::remove_file(path);
-        let xdp = xdp(&mut self.ebpf, "balancer").map_err(|error| error.to_string())?;
-        // The kernel lets go of a link some time after its last pin is gone.
-        let mut attach = |mode| {
-            let began = Instant::now();
-            loop {
-                match attach_anew(xdp, link, mode, path) {
-                    Err(error) if is_held(&error) && began.elapsed() < LETS_GO => {
-                        std::thread::sleep(Duration::from_millis(1));
-                    }
-                    done => return done,
-                }
+        let (maps, vip_bits) = (self.dir.join(self.maps), self.vip_bits);
+        let before = || {
+            let guard = Guard::on(&maps, vip_bits, &link.name);
+            if let Err(error) = &guard {
+                let interface = &link.name;
+                warn!(
+                    interface,
+                    "connections may break while the mode changes; expected a kernel with tcx (6.6 or later): {error}"
+                );
             }
+            guard
         };
-        let refused = match attach(mode) {
-            Ok(()) => None,
-            Err(error) => {
-                attach(held)?;
-                Some(error)
-            }
+        let (program, pin) =
+            (program(&mut self.ebpf, "balancer")?, link_pin(&self.dir, &link.name));
+        let Some(changed) = xdp::attach(program, link, mode, &pin, before).map_err(failed)? else {
+            return Ok(None);
         };
         // Packets that came before the program did are on their way to the kernel.
-        self.wait_for_readers().map_err(|error| error.to_string())?;
+        self.wait_for_readers()?;
         std::thread::sleep(ON_THEIR_WAY);
-        drop(guard);
-        Ok(refused)
+        drop(changed.guard);
+        let stays = |error| failed(format!("stays in the mode it was in: {error}")).to_string();
+        Ok(changed.refused.map(stays))
     }
 
     /// Runs the program on a packet, as if it came in by an interface (`BPF_PROG_TEST_RUN`).
@@ -328,42 +272,11 @@ impl Program {
             .ok_or_else(|| absent(name))?
             .try_into()
             .map_err(|error: ProgramError| refused(&error))?;
-        let mut out = vec![0; packet.len() + 256];
-        // struct xdp_md: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex.
-        let mut context = [0u8; 24];
-        context[4..8].copy_from_slice(&(packet.len() as u32).to_le_bytes());
-        context[12..16].copy_from_slice(&ifindex.unwrap_or(1).to_le_bytes());
-        let mut options = TestRunOptions::new();
-        options.data_in = Some(packet);
-        options.data_out = Some(&mut out);
-        options.ctx_in = ifindex.is_some().then_some(&context[..]);
-        let result = program.test_run(options).map_err(|error| refused(&error))?;
-        out.truncate(result.data_size_out as usize);
-        Ok(Ran { verdict: result.return_value, packet: out })
+        xdp::run(program, packet, ifindex).map_err(|error| refused(&error))
     }
 }
 
-fn attach_anew(xdp: &mut Xdp, link: &Link, mode: AttachMode, path: &Path) -> Result<(), String> {
-    let flags = match mode {
-        AttachMode::Native => XdpMode::Driver,
-        AttachMode::Generic => XdpMode::Skb,
-    };
-    let id = xdp
-        .attach_to_if_index(link.index, flags)
-        .map_err(|error| why_not_attached(refused(&error).to_string(), mode, link.mtu))?;
-    let taken = xdp.take_link(id).map_err(|error| error.to_string())?;
-    let fd = FdLink::try_from(taken)
-        .map_err(|_| "expected a kernel with BPF links for XDP (5.9 or later)".to_owned())?;
-    fd.pin(path).map_err(|error| error.to_string())?;
-    Ok(())
-}
-
-fn existing(path: &Path) -> Option<XdpLink> {
-    let pinned = PinnedLink::from_pin(path).ok()?;
-    XdpLink::try_from(FdLink::from(pinned)).ok()
-}
-
-fn xdp<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Xdp, L4Error> {
+fn program<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Xdp, L4Error> {
     let program = ebpf.program_mut(name).ok_or_else(|| absent(name))?;
     program.try_into().map_err(|error: ProgramError| refused(&error))
 }

@@ -41,7 +41,7 @@ enum Command {
     Load(load::Args),
     Pool(pool::Args),
     Peers(peers::Args),
-    /// Measure ways of balancing on real servers in control groups; needs root
+    /// Measure balancing methods on real servers in control groups; needs root
     Real(plimsoll_real::Args),
     /// Make, run or remove the application of the HAProxy study: WordPress and its database; needs root
     Wordpress(plimsoll_real::wordpress::Args),

@@ -1,4 +1,4 @@
-//! `plimsoll-lab pool`: ways of balancing measured against each other on one emulated pool.
+//! `plimsoll-lab pool`: balancing methods measured against each other on one emulated pool.
 //!
 //! Every lane is started once. Lanes that learn do so first, from nothing and under load; then all take
 //! turns in rounds, a few at a time, so that a slow minute of the machine falls on none alone. Between
@@ -24,7 +24,7 @@ use plimsoll_lanes::{
 use report::Report;
 use rounds::Bench;
 
-/// Measure ways of balancing against each other on one emulated pool, behind real HAProxys.
+/// Measure balancing methods against each other on one emulated pool, behind real HAProxys.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     /// The part of the pool's capacity that clients ask for.

@@ -12,7 +12,7 @@ use crate::cost::ENDLESS;
 use crate::packet::{ACK, REDIRECT, SYN, Segment, TX, read_timestamps, syn_options, timestamps};
 use crate::rig::{CLIENT_MAC, Rig, VIP, server_mac};
 use crate::{BenchError, Load, Settings};
-use plimsoll_l4::lab::Ran;
+use plimsoll_l4::xdp::Ran;
 
 /// Packets that a system call makes; in between, the live connections speak.
 const BURST: u32 = 1 << 16;

@@ -8,6 +8,7 @@
 //! that experiments drive by hand. See `docs/simulation.md`.
 
 mod arena;
+mod asking;
 mod balancer;
 mod command;
 mod container;

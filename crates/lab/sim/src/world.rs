@@ -9,6 +9,7 @@ use plimsoll_control::{
 use plimsoll_model::{Applied, BackendId, FailureKind, Nanos, Outcome, Plan, ServerStatus};
 use plimsoll_queueing::ServiceTime;
 
+use crate::asking::Asking;
 use crate::knapsack::{ExploreMode, Knapsack};
 use crate::pool::{BackendModel, Method};
 use crate::pool_model::{Condition, PoolModel};
@@ -113,10 +114,7 @@ pub struct World {
     blind: bool,
     steered: Option<Steered>,
     pending: Option<(u64, Plan)>,
-    next_probe: Vec<u64>,
-    probe_every: Vec<u64>,
-    next_check: Vec<u64>,
-    check_every: Vec<u64>,
+    asking: Asking,
     keeps_answers: bool,
     /// Every answer so far, unless [`World::forget_answers`] was called.
     pub answers: Vec<Answer>,
@@ -155,10 +153,7 @@ impl World {
             blind: false,
             steered: None,
             pending: None,
-            next_probe: vec![0; n],
-            probe_every: vec![u64::MAX; n],
-            next_check: vec![0; n],
-            check_every: vec![u64::MAX; n],
+            asking: Asking::new(n),
             keeps_answers: true,
             answers: Vec::new(),
             records: Vec::new(),
@@ -336,8 +331,7 @@ impl World {
     fn tick(&mut self) {
         let now = self.pool_model.now();
         for i in 0..self.pool_model.len() {
-            if now.0 >= self.next_check[i] && self.check_every[i] != u64::MAX {
-                self.next_check[i] = now.0 + self.check_every[i];
+            if self.asking.is_check_due(i, now.0) {
                 let failure = if self.blind {
                     Some(FailureKind::Timeout)
                 } else {
@@ -350,8 +344,7 @@ impl World {
                     started: now,
                 });
             }
-            if now.0 >= self.next_probe[i] && self.probe_every[i] != u64::MAX {
-                self.next_probe[i] = now.0 + self.probe_every[i];
+            if self.asking.is_probe_due(i, now.0) {
                 self.probe(i);
             }
         }
@@ -391,17 +384,10 @@ impl World {
                 }
                 Action::Correct(plan) => self.pending = Some((now.0 + PROGRAMMING, plan)),
                 Action::ProbeRate { backend, interval, .. } => {
-                    let every = interval.as_nanos() as u64;
-                    self.probe_every[backend.0 as usize] =
-                        if every == 0 { u64::MAX } else { every };
+                    self.asking.set_probes(backend, interval, now.0);
                 }
                 Action::CheckRate { backend, interval, at_once } => {
-                    let i = backend.0 as usize;
-                    let every = interval.map_or(u64::MAX, |interval| interval.as_nanos() as u64);
-                    self.check_every[i] = every;
-                    let wait = if at_once { 0 } else { every };
-                    self.next_check[i] =
-                        self.next_check[i].min(now.0.saturating_add(wait)).max(now.0);
+                    self.asking.set_checks(backend, interval, at_once, now.0);
                 }
                 Action::Record(record) => self.records.push((now, record)),
                 Action::SaveMemory => {}

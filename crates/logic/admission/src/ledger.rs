@@ -264,11 +264,11 @@ impl ChipLedger {
             return None;
         }
         for _ in 0..TRIES {
-            let luck = rng.next_u64();
-            let at = ((luck >> 32) * self.open.len() as u64) >> 32;
+            let drawn = rng.next_u64();
+            let at = ((drawn >> 32) * self.open.len() as u64) >> 32;
             let backend = self.open[at as usize] as usize;
             // One draw serves twice: the lower half decides whether the weight suffices.
-            let bar = ((luck & 0xffff_ffff) * u64::from(self.heaviest)) >> 32;
+            let bar = ((drawn & 0xffff_ffff) * u64::from(self.heaviest)) >> 32;
             if bar < u64::from(self.accounts[backend].weight) && allowed(backend) {
                 return Some(backend);
             }

@@ -34,9 +34,6 @@ impl Default for Layout {
 }
 
 impl Layout {
-    /// The widest cookie any layout has.
-    pub const MAX_ID_BITS: u32 = 14;
-
     /// A layout with so many version bits.
     ///
     /// # Errors

@@ -254,11 +254,6 @@ impl CpuModel {
         state.last.filter(|&last| now.since(last) <= age).map(|_| state.reported)
     }
 
-    /// How long ago the window of the last report ended.
-    pub fn report_age(&self, server: usize, core: usize, now: Nanos) -> Option<Duration> {
-        self.cores[self.shape.core(server, core)].last.map(|last| now.since(last))
-    }
-
     /// Mean absolute error of recent predictions against reports, each made before the report was learned from;
     /// fraction of a core. `None` before the first report.
     pub fn error(&self, server: usize, core: usize) -> Option<f64> {

@@ -31,7 +31,7 @@ mod weighted_round_robin;
 pub use balance::{Balancer, BalancerKind, CoreLoad, FLOOR, UnknownBalancer};
 pub use cpu::{CpuModel, LEAST_COST, Learned, MOST_COST, Place, Refused, Report, Shape};
 pub use monitor::Monitor;
-pub use pid::Pid;
+pub use pid::{Gains, Pid};
 pub use pid_literal::PidLiteral;
 pub use residual::Residual;
 pub use scale::{BadScale, Scale, ScaleAction, ScaleSettings};

@@ -168,8 +168,6 @@ fn reports_age_and_parts_of_a_window_add_up() {
     let second = Duration::from_secs(1);
     assert_eq!(model.reported(0, 0, now, second), Some(0.5));
     assert_eq!(model.reported(0, 0, now + 2 * second, second), None);
-    assert_eq!(model.report_age(0, 0, now + 2 * second), Some(2 * second));
-    assert_eq!(model.report_age(1, 0, now), None);
     // An idle window is heard, and teaches nothing.
     assert!(model.learn(now + second, &report(2, 0.0, &[0, 0])).is_ok());
     assert_eq!(model.reported(0, 0, now + second, second), Some(0.0));

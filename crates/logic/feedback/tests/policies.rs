@@ -1,7 +1,7 @@
 //! What every policy must hold, and what each is for.
 
 use plimsoll_feedback::{
-    Balancer, BalancerKind, CoreLoad, FLOOR, Monitor, Pid, PidLiteral, Residual, WaterFill,
+    Balancer, BalancerKind, CoreLoad, FLOOR, Gains, Monitor, Pid, PidLiteral, Residual, WaterFill,
     WeightedRoundRobin,
 };
 
@@ -189,6 +189,22 @@ fn pid_takes_from_the_overloaded_by_its_gains() {
     // e = ±0.2, no error before: (0.6 · 0.2 + 0.5 · 0.2 · 0.01) / 2. A core that joins has no derivative.
     let change = (0.6 * 0.2 + 0.5 * 0.2 * 0.01) / 2.0;
     near(&weights, &[0.5 - change, 0.5 + change]);
+}
+
+#[test]
+fn pid_takes_more_while_an_error_grows_and_less_while_it_shrinks() {
+    let gains = Gains { p: 0.0, i: 0.0, d: 0.125 };
+    let mut policy = Pid::new(gains);
+    let mut weights = [0.5; 2];
+    let mut after = |busy: f64| {
+        policy.update(0.03, &[core(busy, 0.0), core(0.4, 0.0)], &mut weights);
+        weights
+    };
+    near(&after(0.8), &[0.5, 0.5]);
+    // e goes from 0.2 to 0.3, and back.
+    let change = 0.125 * 0.1 / 2.0;
+    near(&after(1.0), &[0.5 - change, 0.5 + change]);
+    near(&after(0.8), &[0.5, 0.5]);
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn of_balancer(page: &mut Page, status: &Status) {
     for replies in &status.replies {
         page.sample(&[("family", replies.family)], flag(replies.remembered));
     }
-    let help = "Packets of no service that went another way.";
+    let help = "Packets of no service that did not take the fast path.";
     page.family("plimsoll_l4_stray_packets_total", Kind::Counter, help);
     for (reason, count) in &status.stray {
         page.sample(&[("reason", reason)], *count as f64);
@@ -78,7 +78,11 @@ fn of_services(page: &mut Page, vips: &[VipStatus]) {
     for vip in vips {
         page.sample(&[("service", &vip.name)], vip.routes_asked as f64);
     }
-    page.family("plimsoll_l4_fallbacks_total", Kind::Counter, "Packets that went another way.");
+    page.family(
+        "plimsoll_l4_fallbacks_total",
+        Kind::Counter,
+        "Packets that did not take the fast path.",
+    );
     for vip in vips {
         for (reason, count) in &vip.fallbacks {
             page.sample(&[("service", &vip.name), ("reason", reason)], *count as f64);

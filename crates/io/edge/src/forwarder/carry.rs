@@ -95,7 +95,7 @@ impl Carry {
     pub(super) fn run(&mut self, switched: bool) -> Result<(), EdgeError> {
         let mut packet = [0; 64];
         packet[..4].copy_from_slice(&u32::from(switched).to_ne_bytes());
-        let ran = kernel::run(kernel::xdp(&mut self.ebpf, "carry")?, "carry", &packet, None)?;
+        let ran = kernel::run(kernel::program(&mut self.ebpf, "carry")?, "carry", &packet, None)?;
         self.carried += word(&ran.packet, 4);
         let refused = word(&ran.packet, 8);
         if refused > 0 {

@@ -9,6 +9,7 @@ use aya::maps::{Array, DevMap, HashMap, MapData, PerCpuArray};
 use aya::{Ebpf, EbpfError, EbpfLoader};
 use plimsoll_feedback::Ages;
 use plimsoll_l4::network::Link;
+use plimsoll_l4::xdp::Ran;
 use plimsoll_l4::{AttachMode, detach_interface, pinned_links, prepare, tick_ms_q20};
 use tracing::info;
 
@@ -17,7 +18,7 @@ use super::reason::REASONS;
 use super::table::Table;
 use crate::config::{EdgeConfig, Interface, Match, Protocol, Unmatched};
 use crate::error::EdgeError;
-use crate::kernel::{self, Ran, array, per_cpu};
+use crate::kernel::{self, array, per_cpu};
 use crate::wire::{WRAP_BYTES, Wrap, vni_word};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/forwarder.bpf.o"));
@@ -94,7 +95,7 @@ impl Programs {
     /// Runs the data path on a packet.
     pub(super) fn run(&self, packet: &[u8], ifindex: u32) -> Result<Ran, EdgeError> {
         let mut ebpf = self.lock();
-        kernel::run(kernel::xdp(&mut ebpf, "forwarder")?, "forwarder", packet, Some(ifindex))
+        kernel::run(kernel::program(&mut ebpf, "forwarder")?, "forwarder", packet, Some(ifindex))
     }
 
     /// Removes flows that are idle for so many seconds; those with packets one way alone after fewer.
@@ -103,19 +104,20 @@ impl Programs {
         packet[..4].copy_from_slice(&idle_s.to_ne_bytes());
         packet[4..8].copy_from_slice(&unanswered_s.to_ne_bytes());
         let mut ebpf = self.lock();
-        let ran = kernel::run(kernel::xdp(&mut ebpf, "sweep")?, "sweep", &packet, None)?;
+        let ran = kernel::run(kernel::program(&mut ebpf, "sweep")?, "sweep", &packet, None)?;
         let word = |at: usize| word(&ran.packet, at * 4);
         Ok(Swept { removed: word(2), entries4: word(3), entries6: word(4), answered: word(5) })
     }
 
     pub(super) fn now_ms(&self) -> Result<u64, EdgeError> {
         let mut ebpf = self.lock();
-        let ran = kernel::run(kernel::xdp(&mut ebpf, "read_clock")?, "read_clock", &[0; 64], None)?;
+        let ran =
+            kernel::run(kernel::program(&mut ebpf, "read_clock")?, "read_clock", &[0; 64], None)?;
         Ok(u64::from_ne_bytes(ran.packet[..8].try_into().expect("eight bytes")))
     }
 
     fn attach(&self, link: &Link, mode: AttachMode, pins: &Path) -> Result<(), EdgeError> {
-        kernel::attach(kernel::xdp(&mut self.lock(), "forwarder")?, link, mode, pins)
+        kernel::attach(kernel::program(&mut self.lock(), "forwarder")?, link, mode, pins)
     }
 }
 

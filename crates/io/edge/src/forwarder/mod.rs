@@ -20,13 +20,14 @@ use std::time::{Duration, Instant};
 
 use plimsoll_feedback::{Counts, CpuModel, Scale, ScaleAction, Shape, Slots, Steering};
 use plimsoll_l4::network;
+use plimsoll_l4::xdp::Ran;
 use plimsoll_model::Nanos;
 use tracing::{info, warn};
 
 use crate::config::{EdgeConfig, Flows};
 use crate::control::{Key, draw};
 use crate::error::EdgeError;
-use crate::kernel::{Ran, links};
+use crate::kernel::links;
 #[cfg(feature = "bench")]
 pub(crate) use kernel::load_object;
 use kernel::{Kernel, Programs};

@@ -57,7 +57,7 @@ pub(super) fn burst(
     let mut context = [0u8; 24];
     context[4..8].copy_from_slice(&(packet.len() as u32).to_le_bytes());
     context[12..16].copy_from_slice(&uplink.to_le_bytes());
-    let program = kernel::xdp(ebpf, "calibrate")?;
+    let program = kernel::program(ebpf, "calibrate")?;
     let send = |frames| {
         let mut options = TestRunOptions::new();
         options.data_in = Some(&packet);
@@ -81,7 +81,7 @@ pub(super) fn burst(
 pub(super) fn iteration_ns(ebpf: &mut Ebpf) -> Result<f64, EdgeError> {
     let mut packet = [0; 64];
     packet[..BURST_BYTES].copy_from_slice(&burst_bytes(0, STEPS));
-    let program = kernel::xdp(ebpf, "measure_work")?;
+    let program = kernel::program(ebpf, "measure_work")?;
     let mut least = f64::INFINITY;
     // What disturbs makes it longer, never shorter.
     for _ in 0..5 {

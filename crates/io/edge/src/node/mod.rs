@@ -13,13 +13,14 @@ use std::time::{Duration, Instant};
 use aya::maps::{Array, DevMap, Map, MapData, PerCpuArray, PerCpuValues, ProgramArray};
 use aya::{Ebpf, EbpfLoader};
 use plimsoll_l4::network::{self, Link};
+use plimsoll_l4::xdp::Ran;
 use plimsoll_l4::{Mac, prepare};
 use tracing::{info, warn};
 
 use crate::config::EdgeConfig;
 use crate::control::{Answer, Ask, Followed, Key, MOST_BYTES, PlaceReport, agreement, draw};
 use crate::error::EdgeError;
-use crate::kernel::{self, Ran, array, per_cpu};
+use crate::kernel::{self, array, per_cpu};
 use crate::wire::vni_word;
 use service::Service;
 
@@ -324,7 +325,7 @@ impl Node {
     /// # Errors
     /// When the kernel does not run it.
     pub fn run_packet(&mut self, packet: &[u8]) -> Result<Ran, EdgeError> {
-        let program = kernel::xdp(&mut self.ebpf, "deparse")?;
+        let program = kernel::program(&mut self.ebpf, "deparse")?;
         kernel::run(program, "deparse", packet, Some(self.uplink.index))
     }
 

@@ -264,7 +264,7 @@ fn load(
 }
 
 fn fd(ebpf: &mut Ebpf, name: &str) -> Result<ProgramFd, EdgeError> {
-    let program = kernel::xdp(ebpf, name)?;
+    let program = kernel::program(ebpf, name)?;
     program
         .fd()
         .map_err(EdgeError::kernel(name))?

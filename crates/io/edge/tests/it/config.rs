@@ -48,8 +48,21 @@ fn the_whole_section_is_read() {
     assert_eq!(service.chain[1], Element::Xdp(Function::Counter));
     assert_eq!((config.nodes[0].standby, config.nodes[1].standby), (false, true));
     assert_eq!(config.metrics.expect("given").port(), 7403);
-    let pid = parse(&WHOLE.replace("policy: water_fill\n  interval: 10ms", "policy: pid"));
-    assert_eq!(pid.interval, Duration::from_millis(30), "that of the policy");
+}
+
+#[test]
+fn a_policy_has_its_own_interval_where_none_is_given() {
+    for &policy in BalancerKind::ALL {
+        let given = format!("policy: {policy}");
+        let config = parse(&WHOLE.replace("policy: water_fill\n  interval: 10ms", &given));
+        let slow = ["pid", "pid_literal", "monitor"].contains(&policy.to_string().as_str());
+        let ms = if slow { 30 } else { 10 };
+        assert_eq!(
+            (config.policy, config.interval),
+            (policy, Duration::from_millis(ms)),
+            "{policy}: as docs/edge-policies.md has it"
+        );
+    }
 }
 
 #[test]

@@ -40,10 +40,15 @@ const SECTION: &str = "
 
 /// These nodes and a forwarder, and the server that answers; none where such a network cannot be made.
 fn serving(nodes: &[&str]) -> Option<(Rig, String, Echo)> {
+    serving_with(nodes, "")
+}
+
+/// The same with more keys of the section.
+fn serving_with(nodes: &[&str], more: &str) -> Option<(Rig, String, Echo)> {
     if !privileged() {
         return None;
     }
-    let mut rig = Rig::with_rules(SECTION, RULES);
+    let mut rig = Rig::with_rules(&format!("{more}{SECTION}"), RULES);
     nodes.iter().for_each(|node| rig.start_node(node));
     rig.start_forwarder();
     rig.until_serving(nodes);
@@ -114,6 +119,28 @@ fn replies_find_the_nat_that_made_their_address() {
     });
     assert_eq!(established(&rig, "n1"), rig.config.flows.idle.as_secs(), "no longer than flows");
     assert_eq!((strangers(&rig, "n1"), strangers(&rig, "n2")), (0, 0));
+}
+
+#[test]
+fn both_entries_of_a_flow_go_when_it_is_silent() {
+    let Some((rig, to, _echo)) = serving_with(&["n1", "n2"], "  flows: { limit: 1000, idle: 2s }")
+    else {
+        return;
+    };
+    let busy = client(&rig, &format!("{CLIENT}:0"));
+    let was = exchange(&busy, &to, "first");
+    for flow in 0..10 {
+        exchange(&client(&rig, &format!("{CLIENT}:0")), &to, &format!("flow {flow}"));
+    }
+    let entries = || rig.status().table.entries4;
+    until("there are entries of others", || {
+        exchange(&busy, &to, "still");
+        entries() > 2
+    });
+    until("the silent ones are gone, and one flow goes on", || {
+        assert_eq!(exchange(&busy, &to, "still"), was, "a flow with packets keeps its NAT");
+        entries() == 2
+    });
 }
 
 /// Sockets, one port after the other; each is two flows, to the server's two ports, so that limits of open files do.

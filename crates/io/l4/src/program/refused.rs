@@ -59,15 +59,15 @@ pub(super) fn explained(error: L4Error, missing: impl Fn() -> Vec<String>) -> L4
 }
 
 /// Whether another program is on the interface.
-pub(super) fn is_held(text: &str) -> bool {
+pub(crate) fn is_held(text: &str) -> bool {
     text.contains("os error 16") || text.contains("os error 17")
 }
 
-pub(super) fn why_not_attached(text: String, mode: AttachMode, mtu: u32) -> String {
+pub(crate) fn why_not_attached(text: String, mode: AttachMode, mtu: u32) -> String {
     if is_held(&text) {
         return format!(
-            "another XDP program is attached (`ip link show` names it), perhaps by a balancer with \
-             another l4.pin_dir; expected none: {text}"
+            "another XDP program is attached (`ip link show` names it), perhaps by a plimsoll with another \
+             pin_dir; expected none: {text}"
         );
     }
     // EOPNOTSUPP, EINVAL, and ERANGE, which veth says of its MTU.

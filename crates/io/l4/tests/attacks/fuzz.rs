@@ -3,7 +3,8 @@
 //! sent it, what the kernel gets is untouched, what is dropped was sent to a VIP's address, no more than the
 //! fields in question change, and the counters account for it.
 
-use plimsoll_l4::lab::{MemberCount, Ran};
+use plimsoll_l4::lab::MemberCount;
+use plimsoll_l4::xdp::Ran;
 use plimsoll_l4::{Mac, Policy, REASONS};
 use plimsoll_l4bench::packet::{
     ACK, DROP, FIN, PASS, REDIRECT, RST, SYN, Segment, TX, icmp_error, ping, syn_options,

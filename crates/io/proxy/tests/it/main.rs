@@ -9,6 +9,7 @@ mod interim;
 mod leave;
 mod limits;
 mod pass;
+mod pressure;
 mod probes;
 mod registry;
 mod reload;

@@ -209,6 +209,33 @@ fn all_threads_balance_as_one() {
 }
 
 #[test]
+fn entries_do_not_know_of_each_others_requests() {
+    let gate = Gate::default();
+    let backends: Vec<Backend> = (0..2).map(|_| Backend::gated(&gate)).collect();
+    let addresses: Vec<_> = backends.iter().map(|b| b.address).collect();
+    let section = egress(1, "", "policy: least_connections", &addresses);
+    let proxy =
+        start(&section.replace("egress: [", "egress: [ { name: other, listen: \"127.0.0.1:2\" },"));
+    let send = |entry: &str| {
+        let before: usize = backends.iter().map(Backend::count).sum();
+        let mut client = proxy.client(entry);
+        client.send("GET / HTTP/1.1\r\nhost: shop\r\n\r\n");
+        until("it arrived", || backends.iter().map(Backend::count).sum::<usize>() > before);
+        client
+    };
+    let mut clients: Vec<Client> = ["out", "out", "other", "other"].map(send).into();
+    let counts: Vec<usize> = backends.iter().map(Backend::count).collect();
+    assert_eq!(counts, [2, 2], "each entry has one in flight on each, whatever the other's");
+    let status = proxy.proxy.status();
+    for entry in &status.egress {
+        let backends = entry.pools[0].backends.iter();
+        assert_eq!(backends.map(|b| b.requests.in_flight).collect::<Vec<_>>(), [1, 1]);
+    }
+    gate.open();
+    assert!(clients.iter_mut().all(|client| client.answer().status == 200));
+}
+
+#[test]
 fn a_key_keeps_requests_together_on_all_threads() {
     let backends: Vec<Backend> = ["0", "1", "2", "3"].map(Backend::ok).into();
     let addresses: Vec<_> = backends.iter().map(|b| b.address).collect();

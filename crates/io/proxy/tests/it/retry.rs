@@ -47,6 +47,38 @@ fn a_reset_after_reuse_is_tried_again_where_twice_is_as_good_as_once() {
 }
 
 #[test]
+fn every_method_that_may_be_repeated_is_tried_again_after_a_reset() {
+    // RFC 9110, section 9.2.2.
+    for method in ["GET", "PUT", "DELETE", "OPTIONS"] {
+        let backend = forgetful();
+        let proxy = start(&egress(1, "", "policy: random", &[backend.address]));
+        let mut client = proxy.client("out");
+        let request = format!("{method} / HTTP/1.1\r\nhost: shop\r\ncontent-length: 0\r\n\r\n");
+        for _ in 0..2 {
+            assert_eq!(client.send(&request).answer().status, 200, "{method}");
+        }
+        assert_eq!(backend.count(), 3, "{method}");
+    }
+}
+
+#[test]
+fn a_second_reset_is_a_failure() {
+    // The second request resets its connection, and so does its second try.
+    let backend = Backend::new(|request, stream| {
+        let is_first = request.connection == 0 && request.number == 0;
+        if is_first {
+            write(stream, &response("200 OK", "", "first"));
+        }
+        is_first
+    });
+    let proxy = start(&egress(1, "", "policy: random", &[backend.address]));
+    let mut client = proxy.client("out");
+    assert_eq!(client.get("/").status, 200);
+    assert_eq!(client.get("/").status, 502);
+    assert_eq!(backend.count(), 3);
+}
+
+#[test]
 fn a_reset_after_reuse_is_not_tried_again_for_other_methods() {
     let backend = forgetful();
     let proxy = start(&egress(1, "", "policy: random", &[backend.address]));

@@ -118,6 +118,23 @@ fn a_backend_whose_check_fails_gets_nothing_until_it_succeeds_again() {
 }
 
 #[test]
+fn a_backend_that_fails_its_clients_is_ejected_without_any_check() {
+    let sick = Backend::new(|_, stream| {
+        write(stream, &response("503 Service Unavailable", "", "sick"));
+        true
+    });
+    let well = Backend::ok("well");
+    let pool = "policy: round_robin, ejection: { consecutive_failures: 3, base: 1h, max: 1h }";
+    let proxy = start(&egress(1, "", pool, &[sick.address, well.address]));
+    let mut client = proxy.client("out");
+    (0..20).for_each(|_| drop(client.get("/")));
+    let before = sick.count();
+    assert!((3..10).contains(&before), "{before} requests came to it");
+    (0..20).for_each(|_| assert_eq!(client.get("/").body, "well"));
+    assert_eq!(sick.count(), before);
+}
+
+#[test]
 fn where_every_check_fails_all_serve() {
     let backend = Backend::new(|request, stream| {
         let is_check = request.line().starts_with("GET /health ");

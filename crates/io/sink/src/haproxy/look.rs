@@ -16,7 +16,7 @@ use crate::found::{FoundPool, FoundServer, LeftAlone};
 const UNIX: &[u8] = b"unix";
 /// Of a hash whose kind this socket does not tell.
 const HASH_UNKNOWN: &str =
-    "whether its hash takes weights (`hash-type consistent`) is told at `level admin` only";
+    "whether its hash takes weights (`hash-type consistent`) can be seen at `level admin` only";
 /// A sentence that names agents stops here.
 const AGENTS_NAMED: usize = 3;
 

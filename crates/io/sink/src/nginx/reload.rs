@@ -323,7 +323,7 @@ impl NginxReloadSink {
         while !before.is_empty() && children(master).is_subset(&before) {
             if Instant::now() > until {
                 return Err(format!(
-                    "NGINX was told to reload, and has no new workers after {:?}: see its error log",
+                    "NGINX got the signal to reload, and has no new workers after {:?}: see its error log",
                     self.config.timeout
                 ));
             }

@@ -71,7 +71,7 @@ fn comparisons(points: &[Point]) -> Vec<Comparison> {
             "mean of uri over that of the best other method, GET",
             ("uri is best", Bound::AtMost(1.0)),
             at("uri", Task::Get) / least_get,
-            "Five paths on five servers are hash luck: see haproxy-namings for how often uri is best.",
+            "Which of five servers five paths hash to is chance: see haproxy-namings for how often uri is best.",
         ),
         bound(
             "mean of uri over that of the worst method that spreads, POST",

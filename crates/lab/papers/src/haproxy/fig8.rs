@@ -104,7 +104,7 @@ fn comparisons(points: &[Point]) -> Vec<Comparison> {
             "part of the POSTs after the deadline, uri",
             ("uri meets the deadline but for 17.5k", Bound::AtMost(0.05)),
             late.map_or(f64::NAN, |(late, _)| late),
-            "Which server has the comments is hash luck: the smallest misses it, the largest does not. See \
+            "Which server the comments hash to is chance: the smallest misses it, the largest does not. See \
              haproxy-namings.",
         ),
     ]

@@ -206,11 +206,19 @@ impl Bed {
     }
 
     /// Waits until they have served what the last lane has left: those that nobody waits for any more are still
-    /// worked on.
+    /// worked on, by WordPress with all the CPU that there is.
     ///
     /// # Errors
     /// When they do not come to rest.
     pub fn settle(&self, context: &Context) -> Result<(), Failure> {
+        let Running::WordPress(site) = &self.running else { return self.rest(context) };
+        site.instances.lift_quotas().map_err(of_wordpress)?;
+        let rested = self.rest(context);
+        site.instances.restore_quotas().map_err(of_wordpress)?;
+        rested
+    }
+
+    fn rest(&self, context: &Context) -> Result<(), Failure> {
         let end = Instant::now() + IDLE_WITHIN;
         let cores: f64 = self.cores().iter().sum();
         loop {

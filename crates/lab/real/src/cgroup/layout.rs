@@ -173,6 +173,14 @@ impl Layout {
             (_, None) => Vec::new(),
         }
     }
+
+    /// The same for a group that is to have no limit for a while.
+    pub fn unlimited(&self) -> (&'static str, &'static str) {
+        match self {
+            Layout::V1 { .. } => ("cpu.cfs_quota_us", "-1"),
+            Layout::V2 { .. } => ("cpu.max", "max"),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -132,13 +132,13 @@ impl Cgroups {
             self.make(&name)?;
         }
         let dirs = self.layout.dirs(&name, limits.cpus.is_some());
-        for (file, text) in self.layout.settings(limits) {
-            write(&dirs[0].join(file), &text)?;
-        }
+        let (settings, unlimited) = (self.layout.settings(limits), self.layout.unlimited());
+        let group = Group { dirs, usage: self.layout.usage(&name), settings, unlimited };
+        group.restore_quota()?;
         if let Some(cpus) = &limits.cpus {
             self.set_cpus(&name, cpus)?;
         }
-        Ok(Group { dirs, usage: self.layout.usage(&name) })
+        Ok(group)
     }
 
     /// A directory in each hierarchy; under version 2 its parent gives it its controllers. Processes are in
@@ -197,6 +197,9 @@ pub struct Group {
     /// In each hierarchy it is in.
     dirs: Vec<PathBuf>,
     usage: Option<Usage>,
+    /// Which text in which file limits it, and which does not.
+    settings: Vec<(&'static str, String)>,
+    unlimited: (&'static str, &'static str),
 }
 
 impl Group {
@@ -211,6 +214,24 @@ impl Group {
     /// Its directory in the hierarchy that has the CPU controller.
     pub fn dir(&self) -> &Path {
         &self.dirs[0]
+    }
+
+    /// Lets it use as much CPU as there is, until its quota is restored.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn lift_quota(&self) -> Result<(), CgroupError> {
+        let (file, text) = self.unlimited;
+        write(&self.dirs[0].join(file), text)
+    }
+
+    /// Gives it the quota that it was made with.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn restore_quota(&self) -> Result<(), CgroupError> {
+        let set = |(file, text): &(&str, String)| write(&self.dirs[0].join(file), text);
+        self.settings.iter().try_for_each(set)
     }
 
     /// The processes in it, not those of groups within.

@@ -86,6 +86,25 @@ impl Instances {
         self.instances.iter().map(|one| one.group.dir().to_owned()).collect()
     }
 
+    /// Lets all use as much CPU as there is: php-fpm works on what is queued though nobody waits for it any more, which
+    /// under a small quota takes many minutes.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn lift_quotas(&self) -> Result<(), WordPressError> {
+        let lift = |one: &Instance| one.group.lift_quota().map_err(RealError::from);
+        Ok(self.instances.iter().try_for_each(lift)?)
+    }
+
+    /// Gives each its own quota.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn restore_quotas(&self) -> Result<(), WordPressError> {
+        let restore = |one: &Instance| one.group.restore_quota().map_err(RealError::from);
+        Ok(self.instances.iter().try_for_each(restore)?)
+    }
+
     /// Whether every process still lives.
     ///
     /// # Errors

@@ -16,6 +16,7 @@ use std::ops::Add;
 use plimsoll_control::{BackendSpec, Belief, Event, ServiceSpec};
 use plimsoll_model::{BackendId, FailureKind, Nanos, Outcome};
 
+use crate::asking::Asking;
 use crate::digest::Digest;
 use crate::invariants::{Invariants, Rule, Snapshot, Violation};
 use crate::mutant::{Interceptor, Mutant};
@@ -78,10 +79,7 @@ pub struct Rig<P> {
     lives: u64,
     spec: ServiceSpec,
     roster: Vec<bool>,
-    next_probe: Vec<u64>,
-    probe_every: Vec<u64>,
-    next_check: Vec<u64>,
-    check_every: Vec<u64>,
+    asking: Asking,
     troubles: Troubles,
     sink: Sink,
     store: Store,
@@ -107,10 +105,7 @@ impl<P: PoolModel> Rig<P> {
             process: None,
             lives: 0,
             roster: vec![true; n],
-            next_probe: vec![0; n],
-            probe_every: vec![u64::MAX; n],
-            next_check: vec![0; n],
-            check_every: vec![u64::MAX; n],
+            asking: Asking::new(n),
             troubles: Troubles::new(&scenario),
             sink: Sink::new(scenario.seed),
             store: Store::default(),
@@ -224,8 +219,7 @@ impl<P: PoolModel> Rig<P> {
     fn tick(&mut self) {
         self.agenda.at(self.now + nanos(self.scenario.cadence.tick), Happening::Tick);
         for i in 0..self.pool_model.len() {
-            if self.roster[i] && self.probe_every[i] != u64::MAX && self.now >= self.next_probe[i] {
-                self.next_probe[i] = self.now + self.probe_every[i];
+            if self.roster[i] && self.asking.is_probe_due(i, self.now) {
                 self.probe(i);
             }
         }
@@ -266,11 +260,9 @@ impl<P: PoolModel> Rig<P> {
             return;
         }
         for i in 0..self.pool_model.len() {
-            let due = self.check_every[i] != u64::MAX && self.now >= self.next_check[i];
-            if !due || !self.roster[i] {
+            if !self.roster[i] || !self.asking.is_check_due(i, self.now) {
                 continue;
             }
-            self.next_check[i] = self.now + self.check_every[i];
             if self.rng.chance(self.troubles.rounds_lost) {
                 continue;
             }

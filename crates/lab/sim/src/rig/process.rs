@@ -62,8 +62,7 @@ impl<P: PoolModel> Rig<P> {
             away_until: 0,
             backlog: Vec::new(),
         });
-        self.probe_every.iter_mut().for_each(|every| *every = u64::MAX);
-        self.check_every.iter_mut().for_each(|every| *every = u64::MAX);
+        self.asking.stop();
     }
 
     pub(super) fn kill_controller(&mut self) {
@@ -176,18 +175,10 @@ impl<P: PoolModel> Rig<P> {
             }
             Action::Correct(plan) => self.program(life, plan),
             Action::ProbeRate { backend, interval, .. } => {
-                let i = backend.0 as usize;
-                let every = interval.as_nanos() as u64;
-                self.probe_every[i] = if every == 0 { u64::MAX } else { every };
-                self.next_probe[i] = self.next_probe[i].min(self.now + self.probe_every[i]);
+                self.asking.set_probes(backend, interval, self.now);
             }
             Action::CheckRate { backend, interval, at_once } => {
-                let i = backend.0 as usize;
-                let every = interval.map_or(u64::MAX, |interval| interval.as_nanos() as u64);
-                self.check_every[i] = every;
-                let wait = if at_once { 0 } else { every };
-                let due = self.next_check[i].min(self.now.saturating_add(wait));
-                self.next_check[i] = due.max(self.now);
+                self.asking.set_checks(backend, interval, at_once, self.now);
             }
             Action::Record(_) => {}
             Action::SaveMemory => {
