@@ -29,7 +29,7 @@ fn plimsoll(arguments: &[&str]) -> Output {
 fn scrape(address: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("connected");
     stream
-        .write_all(b"GET /metrics HTTP/1.1\r\nhost: metrics\r\nconnection: close\r\n\r\n")
+        .write_all(b"GET /metrics HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n")
         .expect("sent");
     let mut page = String::new();
     stream.read_to_string(&mut page).expect("a page");

@@ -6,12 +6,22 @@ use plimsoll_lanes::Family;
 use plimsoll_real::cgroup::Cgroups;
 use plimsoll_real::wordpress::{Instances, Site, WordPressError, costs, down, missing, up};
 
-fn comments(dir: &std::path::Path) -> String {
+fn queried(dir: &std::path::Path, query: &str) -> u64 {
     let socket = format!("--socket={}", dir.join("run/mysql.sock").display());
-    let count = "SELECT COUNT(*) FROM wordpress.wp_comments";
     let mut command = Command::new("mariadb");
-    let out = command.args(["--no-defaults", &socket, "--user=root", "-N", "-e", count]).output();
-    String::from_utf8(out.unwrap().stdout).unwrap().trim().to_owned()
+    let out = command.args(["--no-defaults", &socket, "--user=root", "-N", "-e", query]).output();
+    String::from_utf8(out.unwrap().stdout).unwrap().trim().parse().unwrap()
+}
+
+fn comments(dir: &std::path::Path) -> u64 {
+    queried(dir, "SELECT COUNT(*) FROM wordpress.wp_comments")
+}
+
+/// How many comments there ever were.
+fn ever(dir: &std::path::Path) -> u64 {
+    let query =
+        "SELECT AUTO_INCREMENT FROM information_schema.TABLES WHERE TABLE_NAME = 'wp_comments'";
+    queried(dir, query) - 1
 }
 
 fn get(url: &str) -> String {
@@ -36,11 +46,17 @@ fn a_site_is_made_serves_forgets_its_posts_and_is_removed() {
         let site = Site::start(&family, &dir).unwrap();
         let before = comments(&dir);
         // 1 of WordPress' own, and 6 + 12 + 18 + 24 + 30 of the pages.
-        assert_eq!(before, "91");
+        assert_eq!(before, 91);
+        let ever_before = ever(&dir);
         let instances = Instances::start(&family, &cgroups, &site, &[0.5, 0.5], 7).unwrap();
         let costs = costs(&instances, 1).unwrap();
         assert_eq!(costs.len(), 10);
         assert!(costs.iter().all(|cost| cost.cpu_ms > 0.0), "{costs:?}");
+        assert_eq!(
+            ever(&dir) - ever_before,
+            10,
+            "each POST, made twice, was a comment for a moment"
+        );
         let used = instances.cpu_used().unwrap();
         assert!(used[0] > used[1], "the first has served all of them: {used:?}");
         let title = |path: &str| {

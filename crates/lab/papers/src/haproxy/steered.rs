@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use plimsoll_lanes::{Family, raise_descriptor_limit};
+use plimsoll_lanes::{Family, PATIENCE, raise_descriptor_limit};
 use plimsoll_real::{BATCHES, Pair, Ratio};
 use plimsoll_testbed::format_duration;
 use serde::{Deserialize, Serialize};
@@ -218,6 +218,10 @@ fn loads_of(points: &[Point]) -> Vec<f64> {
 fn ratio(points: &[Point], load: f64, own: &str, other: &str) -> Option<Ratio> {
     let find = |name| points.iter().find(|p| p.load == load && p.method.name == name);
     let (own, other) = (find(own)?, find(other)?);
+    // Batches of a lane that ended early are of other moments.
+    if (own.kept.seconds / other.kept.seconds - 1.0).abs() > 0.01 {
+        return None;
+    }
     let both = own.kept.batches_ms.iter().zip(&other.kept.batches_ms);
     let pairs: Vec<Pair> = both.filter_map(|(a, b)| Some(((*a)?, (*b)?))).collect();
     Ratio::of(&pairs)
@@ -262,8 +266,13 @@ fn against_equal(
         method.name
     );
     let target = ("below every method with equal weights, learning included", Bound::AtMost(1.0));
-    let ours = value(points, load, method.name, of) / ms;
-    Comparison::bound(pool.provenance(), what, target, ours, "×").target().why(
+    let own = value(points, load, method.name, of);
+    let comparison = Comparison::bound(pool.provenance(), what, target, own / ms, "×");
+    let given_up = PATIENCE.as_secs_f64() * 1e3;
+    if own >= given_up && ms >= given_up {
+        return comparison.incomparable("Of either more than 1 % were given up after 10 s.");
+    }
+    comparison.target().why(
         "It is a target of Plimsoll's, not a statement of the study. Where uri or source is best, its names or the \
          one address of the clients happen to suit the large servers.",
     )
@@ -342,6 +351,27 @@ mod tests {
         assert!(is_overloaded((0, 0), (100, 21)) && !is_overloaded((0, 0), (100, 20)));
         assert!(!is_overloaded((900, 400), (1_000, 410)));
         assert!(!is_overloaded((5, 0), (5, 0)));
+    }
+
+    #[test]
+    fn two_lanes_that_gave_up_on_one_in_a_hundred_are_not_compared_by_that() {
+        let slow = |method: &Method| point(0.7, *method, 4_000.0);
+        let points: Vec<Point> = methods().iter().map(slow).collect();
+        let mut all = comparisons(ServerPool::Wordpress, &points);
+        all.iter_mut().for_each(|one| one.judge(false));
+        let p99 = all.iter().find(|one| one.what.contains("p99 of Plimsoll, leastconn over that"));
+        assert_eq!(p99.map(|one| one.verdict().name()), Some("not comparable"));
+    }
+
+    #[test]
+    fn lanes_of_different_lengths_have_no_ratio() {
+        let short = |mut point: Point| {
+            point.kept.seconds = 60.0;
+            point
+        };
+        let (own, other) = (STEERED[0], BY_CORES[0]);
+        let pair = [point(0.7, own, 50.0), short(point(0.7, other, 100.0))];
+        assert!(ratio(&pair, 0.7, own.name, other.name).is_none());
     }
 
     #[test]
