@@ -55,7 +55,7 @@ pub struct AdaptiveOptions {
 
 impl Default for AdaptiveOptions {
     fn default() -> Self {
-        AdaptiveOptions { loss: 0.015, first_cores: 4, most: 65_536, max_wait_ms: None }
+        AdaptiveOptions { loss: 0.008, first_cores: 4, most: 65_536, max_wait_ms: None }
     }
 }
 

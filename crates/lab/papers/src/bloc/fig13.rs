@@ -138,7 +138,7 @@ fn comparisons(all: &[Ran], from_nothing: &[Ran]) -> Vec<Comparison> {
     found.extend([beside_least(adaptive, learning), beside_least(average, average_sinks)]);
     for (method, why) in [
         (BLOC, "A full queue of ten per backend throughout."),
-        (ADAPTIVE, "It keeps queues short for up to 1.5 % of the throughput."),
+        (ADAPTIVE, "It keeps queues short for up to 0.8 % of the throughput."),
         (AVERAGE, average_sinks),
     ] {
         found.extend(of(all, method).next_back().map(|ran| beside_least(ran, why)));

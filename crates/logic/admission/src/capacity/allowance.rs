@@ -8,7 +8,7 @@
 //! change; the allowance
 //!
 //! * rises when `lost ≥ e + σ·√e + 4`, for losses come in bursts,
-//! * falls when `e ≥ lost + σ·√lost + 3` (200 completions without any loss, at 1.5 % and full load),
+//! * falls when `e ≥ lost + σ·√lost + 3` (375 completions without any loss, at 0.8 % and full load),
 //!
 //! so it stays where it is for as long as chance could explain the difference. It rises with overload
 //! and with bursts, and falls to its least where refused requests find room elsewhere: these are not owed.
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn it_stays_where_the_loss_is_as_wished() {
         let mut even = allowance();
-        serve(&mut even, 50_000, 0.015);
+        serve(&mut even, 50_000, 0.008);
         assert_eq!(even.amount(), FIRST);
     }
 

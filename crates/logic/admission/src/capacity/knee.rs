@@ -7,9 +7,10 @@
 //! number in flight *while* it was there would depend on it.
 //!
 //! A block is [`BLOCK`] requests or [`STAYS`] times as many as any of them found. In each, for every
-//! candidate `c`, `s` is fitted by least squares; what is left is that candidate's misfit, in units of
-//! the least one per degree of freedom, times [`NOISE`] (neighbours in a queue share their wait, so they
-//! are worth fewer). As `s` is fitted block by block, a backend whose speed changes contradicts nothing.
+//! candidate `c`, `ln s` is fitted to the logarithms of the latencies by least squares; what is left is that candidate's
+//! misfit, in units of the least one per degree of freedom, times [`NOISE`] (neighbours in a queue share their wait, so they
+//! are worth fewer). Logarithms, because waiting lengthens the short requests too, while the few long ones, of which half of
+//! the time may be, vary so much that their mean would hide it. As `s` is fitted block by block, a backend whose speed changes contradicts nothing.
 //! Misfits are summed and forgotten by [`KEPT`] per block.
 //!
 //! Cost: O(1) per request, O(candidates) per block, no allocation. It fails where all share the
@@ -20,6 +21,8 @@ use std::time::Duration;
 
 use super::grid::{CANDIDATES, EQUAL, Misfits, cores, position};
 
+/// Shorter latencies are taken for this: a microsecond.
+const LEAST_S: f64 = 1e-6;
 /// Least requests of a block.
 pub const BLOCK: u32 = 64;
 /// A block has so many times the requests that any of it found.
@@ -48,6 +51,10 @@ struct Level {
     jj: f64,
     seconds: f64,
     seconds_j: f64,
+    ln_j: f64,
+    ln_j2: f64,
+    ln_s: f64,
+    ln_s_ln_j: f64,
 }
 
 /// Latency as a function of what is in flight.
@@ -72,6 +79,8 @@ impl Delay {
 pub struct Knee {
     levels: [Level; CANDIDATES],
     squares: f64,
+    /// Of the logarithms of latencies.
+    ln_squares: f64,
     requests: u32,
     most_found: u32,
     misfits: Misfits,
@@ -96,6 +105,7 @@ impl Knee {
         Knee {
             levels: [Level::default(); CANDIDATES],
             squares: 0.0,
+            ln_squares: 0.0,
             requests: 0,
             most_found: 0,
             misfits: Misfits::NONE,
@@ -115,7 +125,13 @@ impl Knee {
         level.jj += j * j;
         level.seconds += seconds;
         level.seconds_j += seconds * j;
+        let (ln_j, ln_s) = (j.ln(), seconds.max(LEAST_S).ln());
+        level.ln_j += ln_j;
+        level.ln_j2 += ln_j * ln_j;
+        level.ln_s += ln_s;
+        level.ln_s_ln_j += ln_s * ln_j;
         self.squares += seconds * seconds;
+        self.ln_squares += ln_s * ln_s;
         self.requests += 1;
         self.most_found = self.most_found.max(found);
         if let Some(delay) = self.delay {
@@ -145,7 +161,8 @@ impl Knee {
 
     fn forget_block(&mut self) {
         self.levels = [Level::default(); CANDIDATES];
-        (self.squares, self.requests, self.most_found) = (0.0, 0, 0);
+        (self.squares, self.ln_squares) = (0.0, 0.0);
+        (self.requests, self.most_found) = (0, 0);
     }
 
     /// The best guess at latency; none before the first block.
@@ -174,19 +191,45 @@ impl Knee {
         &self.misfits
     }
 
+    /// What is left of the squares of the logarithms by each candidate.
+    fn misfits_of_logarithms(&self) -> [f64; CANDIDATES] {
+        let sum = |of: fn(&Level) -> f64| self.levels.iter().map(of).sum::<f64>();
+        let (requests, all) = (f64::from(self.requests), sum(|level| level.ln_s));
+        // Of the levels from the candidate on, which take s·j/c.
+        let (mut n, mut ln_j, mut ln_j2) =
+            (requests, sum(|level| level.ln_j), sum(|level| level.ln_j2));
+        let (mut ln_s, mut product) = (all, sum(|level| level.ln_s_ln_j));
+        let mut left = [0.0; CANDIDATES];
+        for (k, left) in left.iter_mut().enumerate() {
+            let c = cores(k).ln();
+            let turns = ln_j - c * n;
+            let turns2 = ln_j2 - 2.0 * c * ln_j + c * c * n;
+            let rest = all - turns;
+            *left = self.ln_squares - 2.0 * (product - c * ln_s) + turns2 - rest * rest / requests;
+            let level = &self.levels[k];
+            n -= level.requests;
+            ln_j -= level.ln_j;
+            ln_j2 -= level.ln_j2;
+            ln_s -= level.ln_s;
+            product -= level.ln_s_ln_j;
+        }
+        left
+    }
+
     fn close(&mut self) {
         let (levels, squares, requests) = (self.levels, self.squares, f64::from(self.requests));
+        let mut off = self.misfits_of_logarithms();
         self.forget_block();
         // Levels below the candidate take s, those from it on s·j/c.
         let (mut below, mut below_s) = (0.0, 0.0);
         let mut above_jj: f64 = levels.iter().map(|level| level.jj).sum();
         let mut above_sj: f64 = levels.iter().map(|level| level.seconds_j).sum();
-        let mut left = [0.0; CANDIDATES];
+        let mut residues = [0.0; CANDIDATES];
         for k in 0..CANDIDATES {
             let c = cores(k);
             let cross = below_s + above_sj / c;
             let norm = below + above_jj / (c * c);
-            left[k] = squares - cross * cross / norm;
+            residues[k] = squares - cross * cross / norm;
             let fresh = cross / norm;
             let smooth = &mut self.service_s[k];
             *smooth = if *smooth > 0.0 { *smooth + FRESH * (fresh - *smooth) } else { fresh };
@@ -195,12 +238,11 @@ impl Knee {
             above_jj -= levels[k].jj;
             above_sj -= levels[k].seconds_j;
         }
-        let least = left.iter().copied().fold(f64::INFINITY, f64::min);
+        let least = off.iter().copied().fold(f64::INFINITY, f64::min);
         // Where all take exactly as long there is no noise to divide by: a part in 10⁴ will do.
-        let variance = (NOISE * least / (requests - 2.0)).max(1e-4 * squares / requests);
-        let residues = left;
-        left.iter_mut().for_each(|left| *left /= variance);
-        self.misfits.add(&left, KEPT, MOST_PER_BLOCK);
+        let variance = (NOISE * least / (requests - 2.0)).max(1e-4);
+        off.iter_mut().for_each(|off| *off /= variance);
+        self.misfits.add(&off, KEPT, MOST_PER_BLOCK);
         let Some(best) = (0..CANDIDATES).find(|&k| self.misfits.at(k) <= EQUAL) else { return };
         let delay = Delay { cores: cores(best), service_s: self.service_s[best] };
         let turns: f64 = levels.iter().map(|level| level.requests.max(level.j / delay.cores)).sum();
@@ -253,6 +295,22 @@ mod tests {
         let most = misfit(&knee, 65_536);
         assert!(most < EQUAL && misfit(&knee, 12) < EQUAL, "{most}");
         assert!(misfit(&knee, 1) > 10.0 && misfit(&knee, 4) > 10.0);
+    }
+
+    #[test]
+    fn a_few_long_requests_do_not_hide_the_knee() {
+        // One in twenty takes nineteen times as long; half of them find a queue.
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
+        let mut knee = Knee::new();
+        for k in 0..1_280u32 {
+            let found = k * 5 % 16;
+            let waits = (f64::from(found) + 1.0 - 8.0).max(0.0) / 8.0;
+            let takes = if rng.next_u32() % 20 == 0 { 10.0 } else { 10.0 / 19.0 };
+            knee.observe(found, Duration::from_secs_f64(0.03 * (takes + waits)));
+        }
+        let delay = knee.delay().expect("twenty blocks");
+        assert!((6.0..=8.0).contains(&delay.cores), "{delay:?}");
+        assert!(misfit(&knee, 16) > 10.0 && misfit(&knee, 4) > 10.0);
     }
 
     #[test]
