@@ -132,7 +132,8 @@ fn learned_limit_is_as_good_as_the_best_for_every_service_time() {
         let (goodput, p99) = over_best(alike(), service_ms, load, false);
         let what = format!("{service_ms} ms at {load}: {goodput:.3} served, p99 {p99:.2}");
         println!("{what}");
-        assert!(goodput > 0.97 && p99 < 1.1, "{what}");
+        // One run each; over seeds p99 is to be within 15 % (admission_cells).
+        assert!(goodput > 0.98 && p99 < 1.2, "{what}");
     }
 }
 
