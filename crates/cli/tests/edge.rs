@@ -1,8 +1,7 @@
 //! `plimsoll edge` as people run it: a forwarder and a node as processes, in namespaces of their own.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{TcpStream, UdpSocket};
+use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -23,17 +22,6 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 fn plimsoll(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_plimsoll")).args(arguments).output().expect("run plimsoll")
-}
-
-/// The metrics, as Prometheus reads them.
-fn scrape(address: &str) -> String {
-    let mut stream = TcpStream::connect(address).expect("connected");
-    stream
-        .write_all(b"GET /metrics HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n")
-        .expect("sent");
-    let mut page = String::new();
-    stream.read_to_string(&mut page).expect("a page");
-    page
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -149,7 +137,8 @@ fn a_forwarder_and_a_node_as_processes() {
         receiver.recv_from(&mut buffer).is_ok()
     });
     until("it is counted", || status()["places"][0]["packets"].as_u64() > Some(0));
-    let scraped = net.inside("fwd", || scrape("127.0.0.1:7403")).expect("a thread");
+    let get = || ureq::get("http://127.0.0.1:7403/metrics").call().expect("metrics").into_body();
+    let scraped = net.inside("fwd", || get().read_to_string()).expect("a thread").expect("a page");
     let of = |name: &str| {
         format!("\nplimsoll_edge_{name}{{node=\"n1\",cpu=\"0\",service=\"inspect\"}} ")
     };

@@ -10,7 +10,7 @@ use aya::programs::{ProgramError, SchedClassifier, TcAttachType};
 use aya::{Ebpf, EbpfLoader};
 
 use crate::error::L4Error;
-use crate::program::{refused, undisturbed, was_disturbed};
+use crate::refused::{refused, undisturbed, was_disturbed};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/guard.bpf.o"));
 

@@ -34,6 +34,7 @@ mod place;
 mod program;
 mod readers;
 mod reason;
+mod refused;
 mod replies;
 mod rights;
 mod service;

@@ -3,7 +3,6 @@
 //! no packet and no count is lost.
 
 mod pins;
-mod refused;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,6 +26,7 @@ use crate::mounts::{self, Owner};
 use crate::network::Link;
 use crate::readers::Readers;
 use crate::reason::REASONS;
+use crate::refused::{explained, refused};
 use crate::rights;
 use crate::tables::{mac_bits, vip_bits};
 use crate::xdp::{self, Ran};
@@ -34,8 +34,6 @@ use crate::xdp::{self, Ran};
 use pins::clear_maps;
 pub use pins::{detach, detach_interface, is_link_on, link_pin, pinned_links};
 pub(crate) use pins::{pinned, unpinned};
-use refused::explained;
-pub(crate) use refused::{is_held, refused, undisturbed, was_disturbed, why_not_attached};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/balancer.bpf.o"));
 

@@ -11,7 +11,7 @@ use aya::programs::{ProgramError, TestRun, TestRunOptions, Xdp};
 
 use crate::config::AttachMode;
 use crate::network::Link;
-use crate::program::{is_held, refused, undisturbed, was_disturbed, why_not_attached};
+use crate::refused::{is_held, refused, undisturbed, was_disturbed, why_not_attached};
 
 /// How long the kernel may take to let go of a link that no process holds.
 const LETS_GO: Duration = Duration::from_secs(2);

@@ -12,7 +12,8 @@ use plimsoll_cookie::Layout;
 
 use super::maps::check;
 use crate::error::L4Error;
-use crate::program::{pinned, prepare, refused, undisturbed, unpinned, was_disturbed};
+use crate::program::{pinned, prepare, unpinned};
+use crate::refused::{refused, undisturbed, was_disturbed};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/agent.bpf.o"));
 

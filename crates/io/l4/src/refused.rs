@@ -46,7 +46,7 @@ pub(crate) fn was_disturbed(error: &ProgramError) -> bool {
 }
 
 /// A program that an old kernel does not take is refused for that, and not by its verifier's words.
-pub(super) fn explained(error: L4Error, missing: impl Fn() -> Vec<String>) -> L4Error {
+pub(crate) fn explained(error: L4Error, missing: impl Fn() -> Vec<String>) -> L4Error {
     let missing = match error {
         L4Error::Load(_) => missing(),
         _ => Vec::new(),
