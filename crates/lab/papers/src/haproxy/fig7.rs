@@ -60,7 +60,9 @@ fn comparisons(points: &[Point]) -> Vec<Comparison> {
     let rest: Vec<&str> = [&ALIKE[..], &["url_param"]].concat();
     let (_, most_post) = ends(points, &rest, Task::Post, JUDGED);
     let (_, rest_get) = ends(points, &ALIKE, Task::Get, JUDGED);
+    let (_, others_post) = ends(points, &others, Task::Post, JUDGED);
     let (worse_get, _) = ends(points, &["first", "source"], Task::Get, JUDGED);
+    let (first, source) = (at("first", Task::Get), at("source", Task::Get));
     let (low, high) = ends(points, &ALIKE, Task::Get, JUDGED);
     let bound = |what: &str, paper: (&str, Bound), ours: f64, why: &str| {
         let what = format!("{tier}, 60,000 tasks per 60 s: {what}");
@@ -79,6 +81,18 @@ fn comparisons(points: &[Point]) -> Vec<Comparison> {
             at("uri", Task::Post) / most_post,
             "All comments have one path, and so one server; first and source, which have one for all, are left \
              out of the comparison.",
+        ),
+        bound(
+            "mean of uri over that of the worst other method, POST",
+            ("uri is worst", Bound::AtLeast(1.0)),
+            at("uri", Task::Post) / others_post,
+            "uri has one server for the comments, first and source have one for the pages as well.",
+        ),
+        bound(
+            "the greater of first and source over the other, GET",
+            ("they are drawn as one line", Bound::AtMost(1.25)),
+            (first / source).max(source / first),
+            "Without maxconn first has one server, and source has one for clients of one address.",
         ),
         bound(
             "the better mean of first and source over the worst of the four that spread, GET",

@@ -40,8 +40,8 @@ impl Task {
     }
 }
 
-/// What clients of one type saw. Those who were not answered within [`PATIENCE`], or wrongly, count with the
-/// time that they waited.
+/// What clients of one type saw. Those who were not answered, or wrongly, count with [`PATIENCE`], however fast they
+/// were refused: a method shall not look good by failing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Seen {
     /// How many.
@@ -69,7 +69,7 @@ fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
 
 impl Seen {
     fn of(records: &[Record], deadline: Duration) -> Self {
-        let mut waits: Vec<u32> = records.iter().map(|record| record.latency_us).collect();
+        let mut waits: Vec<u32> = records.iter().map(counted_us).collect();
         waits.sort_unstable();
         let n = waits.len() as f64;
         let late = |r: &&Record| !r.ok || u128::from(r.latency_us) > deadline.as_micros();
@@ -85,6 +85,11 @@ impl Seen {
             refused_ms: refused.iter().sum::<f64>() / refused.len() as f64,
         }
     }
+}
+
+/// What a request counts with, microseconds.
+fn counted_us(record: &Record) -> u32 {
+    if record.ok { record.latency_us } else { record.latency_us.max(PATIENCE.as_micros() as u32) }
 }
 
 // Held for what it runs: each ends when it is dropped.
@@ -279,7 +284,7 @@ impl Lane {
         for record in &all {
             let batch = u128::from(record.start_ns) / length.as_nanos().max(1);
             if let Some((sum, count)) = sums.get_mut(batch as usize) {
-                *sum += f64::from(record.latency_us) / 1e3;
+                *sum += f64::from(counted_us(record)) / 1e3;
                 *count += 1.0;
             }
         }
@@ -341,11 +346,11 @@ mod tests {
     }
 
     #[test]
-    fn those_without_an_answer_count_with_their_wait_and_are_late() {
+    fn those_without_an_answer_count_with_the_patience_and_are_late() {
         let record = |ms: u32, ok| Record { start_ns: 0, latency_us: ms * 1_000, ok };
         let records = [record(10, true), record(30, true), record(80, true), record(4, false)];
         let seen = Seen::of(&records, Duration::from_millis(50));
-        assert_eq!((seen.requests, seen.errors, seen.mean_ms), (4, 1, 31.0));
-        assert_eq!((seen.p99_ms, seen.late, seen.refused_ms), (80.0, 0.5, 4.0));
+        assert_eq!((seen.requests, seen.errors, seen.mean_ms), (4, 1, 2_530.0));
+        assert_eq!((seen.p99_ms, seen.late, seen.refused_ms), (10_000.0, 0.5, 4.0));
     }
 }

@@ -84,7 +84,7 @@ enum Running {
 struct Application {
     instances: Instances,
     _cgroups: Cgroups,
-    _site: Site,
+    site: Site,
 }
 
 /// Five servers that run; they end with this value.
@@ -144,7 +144,7 @@ impl Bed {
                 let instances = Instances::start(family, &cgroups, &site, &quotas, 1);
                 let instances = instances.map_err(of_wordpress)?;
                 wordpress::warm_up(&instances).map_err(of_wordpress)?;
-                Running::WordPress(Application { instances, _cgroups: cgroups, _site: site })
+                Running::WordPress(Application { instances, _cgroups: cgroups, site })
             }
         };
         Ok(Bed { pool, sizes, running })
@@ -201,7 +201,10 @@ impl Bed {
         match &mut self.running {
             Running::Emulated(_) => Ok(()),
             Running::Real(servers, _) => Ok(servers.check()?),
-            Running::WordPress(site) => Ok(site.instances.check()?),
+            Running::WordPress(application) => {
+                application.site.check()?;
+                Ok(application.instances.check()?)
+            }
         }
     }
 

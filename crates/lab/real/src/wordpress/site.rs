@@ -263,7 +263,7 @@ fn start_database(family: &Family, dir: &Path) -> Result<Member, WordPressError>
 /// A site whose database runs; it ends with this value.
 pub struct Site {
     dir: PathBuf,
-    _database: Member,
+    database: Member,
 }
 
 impl Site {
@@ -279,11 +279,19 @@ impl Site {
         }
         let dir = fs::canonicalize(dir).map_err(WordPressError::file("find the directory"))?;
         let database = start_database(family, &dir)?;
-        Ok(Site { dir, _database: database })
+        Ok(Site { dir, database })
     }
 
     /// Its directory.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// Whether the database lives.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn check(&mut self) -> Result<(), LaneError> {
+        self.database.ended().map_or(Ok(()), Err)
     }
 }
