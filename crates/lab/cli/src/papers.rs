@@ -244,20 +244,23 @@ fn chosen(args: &RunArgs) -> Result<Vec<&'static Experiment>, Vec<String>> {
     let mut problems = twice("--pool", &options.pools, |pool| pool.name());
     problems.extend(twice("--loads", &options.loads, |load| *load));
     problems.extend(options.problems().into_iter().map(str::to_owned));
-    let has_choice = |e: &&Experiment| plimsoll_papers::haproxy::WITH_OPTIONS.contains(&e.name);
-    let study = !options.pools.is_empty() || options.site.is_some() || options.lane.is_some();
-    if study && !found.iter().any(has_choice) {
-        let names = plimsoll_papers::haproxy::WITH_OPTIONS.join(", ");
-        problems.push(format!("--pool, --site and --lane are for {names}"));
-    }
-    let has_loads = |e: &&Experiment| e.name == plimsoll_papers::haproxy::WITH_LOADS;
-    if !options.loads.is_empty() && !found.iter().any(has_loads) {
-        problems.push(format!("--loads is for {}", plimsoll_papers::haproxy::WITH_LOADS));
-    }
-    let has_points = |e: &&Experiment| plimsoll_papers::edge_live::WITH_WINDOW.contains(&e.name);
-    if options.window.is_some() && !found.iter().any(has_points) {
-        let names = plimsoll_papers::edge_live::WITH_WINDOW.join(", ");
-        problems.push(format!("--window is for {names}"));
+    use plimsoll_papers::{edge_live, haproxy};
+    for (is_given, option, names) in [
+        (!options.pools.is_empty(), "--pool", haproxy::WITH_OPTIONS),
+        (options.site.is_some(), "--site", haproxy::WITH_OPTIONS),
+        (options.lane.is_some(), "--lane", haproxy::WITH_OPTIONS),
+        (!options.loads.is_empty(), "--loads", &[haproxy::WITH_LOADS]),
+        (options.window.is_some(), "--window", edge_live::WITH_WINDOW),
+    ] {
+        let without = found.iter().map(|e| e.name).filter(|name| !names.contains(name));
+        let without: Vec<&str> = without.collect();
+        // With `--paper` or `--all`, those that have the option take it; a named experiment must have it.
+        let is_wrong =
+            if args.names.is_empty() { without.len() == found.len() } else { !without.is_empty() };
+        if is_given && is_wrong {
+            let (only, without) = (names.join(", "), without.join(", "));
+            problems.push(format!("{option} is for {only}; not for {without}"));
+        }
     }
     if problems.is_empty() { Ok(found) } else { Err(problems) }
 }
@@ -387,7 +390,10 @@ mod tests {
         let site = ["haproxy-fig8", "--pool", "wordpress", "--site", "/srv/study"];
         assert_eq!(problems(&site), [""; 0]);
         let all = problems(&["knapsack-fig8", "--pool", "wordpress", "--lane", "10ms"]);
-        assert_eq!(all.len(), 3, "{all:?}");
+        assert_eq!(all.len(), 4, "{all:?}");
+        let mixed = problems(&["haproxy-fig7", "haproxy-fig6", "--lane", "10s"]);
+        assert!(mixed.len() == 1 && mixed[0].ends_with("not for haproxy-fig6"), "{mixed:?}");
+        assert_eq!(problems(&["--paper", "haproxy", "--lane", "10s"]), [""; 0]);
         assert_eq!(problems(&["edge-fig3-live", "--window", "10s"]), [""; 0]);
         assert!(problems(&["edge-fig3", "--window", "10s"])[0].contains("edge-fig3-live"));
         assert_eq!(problems(&["haproxy-plimsoll", "--loads", "0.7,0.85"]), [""; 0]);

@@ -37,6 +37,8 @@ const HEADROOM: f64 = 0.06;
 
 const INK: RGBColor = RGBColor(0x22, 0x26, 0x2b);
 const FAINT: RGBColor = RGBColor(0xe3, 0xe6, 0xea);
+/// Of 255.
+const LIGHTEST: f64 = 200.0;
 const FIRST_COLORS: [RGBColor; 16] = [
     RGBColor(0x00, 0x72, 0xb2),
     RGBColor(0xd5, 0x5e, 0x00),
@@ -56,12 +58,17 @@ const FIRST_COLORS: [RGBColor; 16] = [
     RGBColor(0x8a, 0x90, 0x98),
 ];
 
-/// A colour of its own for every series.
+/// A colour of its own for every series, that can be seen on white.
 fn color(series: usize) -> RGBColor {
-    FIRST_COLORS.get(series).copied().unwrap_or_else(|| {
-        let (r, g, b) = Palette99::pick(series - FIRST_COLORS.len()).rgb();
-        RGBColor(r, g, b)
-    })
+    if let Some(first) = FIRST_COLORS.get(series) {
+        return *first;
+    }
+    let is_seen = |&(r, g, b): &(u8, u8, u8)| {
+        0.3 * f64::from(r) + 0.6 * f64::from(g) + 0.1 * f64::from(b) < LIGHTEST
+    };
+    let mut others = (0..).map(|i| Palette99::pick(i).rgb()).filter(is_seen);
+    let (r, g, b) = others.nth(series - FIRST_COLORS.len()).unwrap_or((0, 0, 0));
+    RGBColor(r, g, b)
 }
 
 /// The plot as the text of an SVG file.
@@ -372,8 +379,9 @@ mod tests {
 
     #[test]
     fn no_two_series_have_the_same_colour() {
-        let colors: BTreeSet<(u8, u8, u8)> = (0..24).map(|i| color(i).rgb()).collect();
-        assert_eq!(colors.len(), 24);
+        let colors: BTreeSet<(u8, u8, u8)> = (0..40).map(|i| color(i).rgb()).collect();
+        assert_eq!(colors.len(), 40);
+        assert!(colors.iter().all(|&(r, g, _)| r < 240 || g < 200), "{colors:?}");
     }
 
     #[test]

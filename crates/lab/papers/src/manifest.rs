@@ -1,9 +1,11 @@
 //! What a result must say of itself so that it can be judged and repeated.
 
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use plimsoll_lanes::haproxy_version;
+use plimsoll_lanes::{find_program, haproxy_version, program_places};
 use serde::{Deserialize, Serialize};
 
 use crate::knapsack::cbc_version;
@@ -44,6 +46,9 @@ pub struct Manifest {
     pub rustc: Option<String>,
     /// The HAProxy of this machine, if there is one.
     pub haproxy: Option<String>,
+    /// The other balancers and servers of this machine, each with what it says of its version.
+    #[serde(default)]
+    pub programs: BTreeMap<String, String>,
     /// The solver that KnapsackLB uses, CBC by PuLP, if python3 has it.
     pub cbc: Option<String>,
     /// Kernel and release.
@@ -81,6 +86,7 @@ impl Manifest {
             commit: commit().map(str::to_owned),
             rustc: option_env!("PLIMSOLL_RUSTC").map(str::to_owned),
             haproxy: haproxy_version(),
+            programs: programs(),
             cbc: cbc_version(),
             kernel: kernel(),
             cpu: cpu(),
@@ -92,6 +98,20 @@ impl Manifest {
 /// The commit that this binary was built from, where known.
 pub fn commit() -> Option<&'static str> {
     option_env!("PLIMSOLL_COMMIT")
+}
+
+fn programs() -> BTreeMap<String, String> {
+    let known = [("nginx", "-v"), ("envoy", "--version"), ("php", "-v"), ("mariadbd", "--version")];
+    let version = |(name, flag): (&str, &str)| {
+        let mut command = Command::new(find_program(name, program_places())?);
+        let said = command.arg(flag).stdin(Stdio::null()).output().ok()?;
+        // nginx answers on standard error.
+        let text = [said.stdout, said.stderr].concat();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let line = text.lines().find(|line| !line.trim().is_empty())?;
+        Some((name.to_owned(), line.trim().to_owned()))
+    };
+    known.into_iter().filter_map(version).collect()
 }
 
 fn kernel() -> Option<String> {

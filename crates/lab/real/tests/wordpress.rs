@@ -1,6 +1,8 @@
 //! The application of the HAProxy study: made, served and removed.
 
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use plimsoll_lanes::Family;
 use plimsoll_real::cgroup::Cgroups;
@@ -40,10 +42,16 @@ fn a_site_is_made_serves_forgets_its_posts_and_is_removed() {
     let dir = parent.path().join("site");
     up(&dir).unwrap();
     assert!(matches!(up(&dir), Err(WordPressError::Directory { .. })), "there is one already");
+    assert_eq!(std::fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
     {
         let cgroups = Cgroups::open().unwrap();
         let family = Family::start().unwrap();
-        let site = Site::start(&family, &dir).unwrap();
+        let mut site = Site::start(&family, &dir).unwrap();
+        for refused in [Site::start(&family, &dir).map(|_| ()), down(&dir)] {
+            let text = refused.unwrap_err().to_string();
+            assert!(text.contains("in use by another command"), "{text}");
+        }
+        site.check().unwrap();
         let before = comments(&dir);
         // 1 of WordPress' own, and 6 + 12 + 18 + 24 + 30 of the pages.
         assert_eq!(before, 91);
@@ -68,7 +76,27 @@ fn a_site_is_made_serves_forgets_its_posts_and_is_removed() {
         assert_eq!(title("/~any-name/page-3/?id=1"), title("/page-3/"), "a page by another name");
         assert_ne!(title("/page-3/"), title("/page-5/"));
         assert_eq!(comments(&dir), before, "what was posted is removed as it is processed");
+        let pid = std::fs::read_to_string(dir.join("run/mysql.pid")).unwrap();
+        assert!(Command::new("kill").args(["-9", pid.trim()]).status().unwrap().success());
+        let end = Instant::now() + Duration::from_secs(10);
+        while site.check().is_ok() {
+            assert!(Instant::now() < end, "the death of the database goes unnoticed");
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
+    down(&dir).unwrap();
+    assert!(!dir.exists());
+}
+
+#[test]
+fn a_site_whose_making_was_interrupted_is_not_served_and_can_be_removed() {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("site");
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::write(dir.join("plimsoll-wordpress"), "unfinished: half of it is missing\n").unwrap();
+    let family = Family::start().unwrap();
+    let error = Site::start(&family, &dir).map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("the site is unfinished"), "{error}");
     down(&dir).unwrap();
     assert!(!dir.exists());
 }

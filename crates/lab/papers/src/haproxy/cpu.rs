@@ -5,6 +5,8 @@
 //! control groups where servers are real, twice a second, and sets weights over the admin socket. A server is in
 //! again once it is below; when all are above, all are in, as our policy `cpu_random` does it.
 //!
+//! What the study promises of it is equality: how far apart the servers' utilisations are is measured.
+//!
 //! Before our proxy's servers are ingresses, which read the account of the servers' control groups and tell it who asks;
 //! emulated servers have none, and no such lane.
 
@@ -21,6 +23,7 @@ use plimsoll_lanes::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::figure::scale_note;
 use super::lane::{Lane, Seen, Task};
 use super::method::{Balancer, Method, Weights};
 use super::pool::{Addresses, Sizes, asks};
@@ -28,6 +31,7 @@ use super::servers::{Bed, chosen};
 use super::show;
 use super::sweep::{self, Point, mean_of, rate_rps};
 use crate::cells::Cells;
+use crate::comparison::Bound;
 use crate::lanes::wait;
 use crate::outcome::{Outcome, Table, row};
 use crate::{Comparison, Context, Experiment, Failure, Provenance, ServerPool};
@@ -139,11 +143,17 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     let mut cells = Cells::open(context, EXPERIMENT.name)?;
     let tasks: &[f64] = context.pick(&TASKS[1..2], &TASKS);
     let mut outcome = Outcome::default();
-    let mut weights = Table::empty("weights", "How often a server was taken out or put in");
-    let pools = chosen(context);
+    let mut weights = Table::empty(
+        "weights",
+        "Utilisation of the smallest to the largest server, and how often one was taken out or put in",
+    );
+    let pools = chosen(context)?;
     for (i, &pool) in pools.iter().enumerate() {
         let part = (i as f64 / pools.len() as f64, (i as f64 + 1.0) / pools.len() as f64);
-        let points = sweep(context, &mut cells, pool, tasks, part, &mut weights)?;
+        let (points, lanes_cpu, core_rps) = sweep(context, &mut cells, pool, tasks, part)?;
+        for lane in &lanes_cpu {
+            lane.write(&mut weights, pool)?;
+        }
         for task in Task::ALL {
             let name = format!("cpu-{}-{}", pool.name(), task.name().to_lowercase());
             let title = format!("{}, {}", task.name(), pool.title());
@@ -152,11 +162,14 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
             outcome.plots.extend(drawn);
         }
         for &method in &lanes(pool)[1..] {
-            let compare = |&tasks: &f64| comparison(&points, pool, method, tasks);
-            outcome.comparisons.extend(tasks.iter().map(compare));
+            for &tasks in tasks {
+                outcome.comparisons.push(comparison(&points, pool, method, tasks));
+                outcome.comparisons.push(equality(&lanes_cpu, pool, method, tasks));
+            }
         }
         let title = format!("random with and without CPU readings, {}", pool.title());
         outcome.tables.push(show::table(pool.name(), &title, &points)?);
+        outcome.notes.push(scale_note(pool, Sizes::Heterogeneous, core_rps));
     }
     outcome.tables.push(weights);
     outcome.notes.push(format!(
@@ -174,6 +187,44 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
 struct Kept {
     seen: Vec<(Task, Seen)>,
     changes: u32,
+    /// Part of each server's CPU that was used.
+    utilisation: Vec<f64>,
+}
+
+/// The servers' CPU in one lane.
+struct LaneCpu {
+    method: Method,
+    tasks: f64,
+    round: u32,
+    changes: u32,
+    utilisation: Vec<f64>,
+}
+
+impl LaneCpu {
+    /// How far the greatest utilisation is from the least.
+    fn spread(&self) -> f64 {
+        let ends = |(low, high): (f64, f64), &part: &f64| (low.min(part), high.max(part));
+        let (low, high) = self.utilisation.iter().fold((f64::INFINITY, f64::NEG_INFINITY), ends);
+        high - low
+    }
+
+    fn write(&self, table: &mut Table, pool: ServerPool) -> Result<(), Failure> {
+        let of = |i: usize| self.utilisation.get(i).copied().unwrap_or(f64::NAN);
+        row!(table, pool.provenance(), {
+            servers: pool.title();
+            method: self.method.name;
+            tasks_per_60_s: self.tasks, "the paper's rate";
+            repetition: self.round + 1;
+            s1: of(0), "part of its CPU";
+            s2: of(1), "part of its CPU";
+            s3: of(2), "part of its CPU";
+            s4: of(3), "part of its CPU";
+            s5: of(4), "part of its CPU";
+            spread: self.spread(), "greatest minus least";
+            // Our proxy sets no weights: it draws among those that are below.
+            changes: (self.method != OURS).then_some(self.changes);
+        })
+    }
 }
 
 /// One lane: a method at a rate.
@@ -191,8 +242,7 @@ fn sweep(
     pool: ServerPool,
     tasks: &[f64],
     part: (f64, f64),
-    table: &mut Table,
-) -> Result<Vec<Point>, Failure> {
+) -> Result<(Vec<Point>, Vec<LaneCpu>, f64), Failure> {
     let family = Family::start()?;
     let sizes = Sizes::Heterogeneous;
     let mut bed = Bed::start(context, &family, pool, sizes, (&[], context.seed))?;
@@ -200,6 +250,7 @@ fn sweep(
     let rounds: u32 = context.pick(1, 4);
     let all = f64::from(rounds) * (tasks.len() * lanes(pool).len()) as f64;
     let mut points: Vec<Point> = Vec::new();
+    let mut lanes_cpu = Vec::new();
     for round in 0..rounds {
         for &tasks in tasks {
             let rate_rps = rate_rps(pool, sizes, scale.core_rps, tasks);
@@ -220,17 +271,9 @@ fn sweep(
                 };
                 let cell = format!("{}/{tasks:.0}/{round}/{}", pool.name(), method.name);
                 let kept = cells.get_or(&cell, || one(context, &family, &mut bed, &turn))?;
-                // Our proxy sets no weights: it draws among those that are below.
-                if method != OURS {
-                    row!(table, pool.provenance(), {
-                        servers: pool.title();
-                        method: method.name;
-                        tasks_per_60_s: tasks, "the paper's rate";
-                        repetition: round + 1;
-                        changes: kept.changes;
-                    })?;
-                }
-                let seen = kept.seen.into_iter();
+                let Kept { seen, changes, utilisation } = kept;
+                lanes_cpu.push(LaneCpu { method, tasks, round, changes, utilisation });
+                let seen = seen.into_iter();
                 points.extend(seen.map(|(task, seen)| Point {
                     pool,
                     method,
@@ -243,7 +286,7 @@ fn sweep(
             }
         }
     }
-    Ok(points)
+    Ok((points, lanes_cpu, scale.core_rps))
 }
 
 fn one(context: &Context, family: &Family, bed: &mut Bed, turn: &Turn) -> Result<Kept, Failure> {
@@ -257,7 +300,7 @@ fn one(context: &Context, family: &Family, bed: &mut Bed, turn: &Turn) -> Result
     let socket = lane.socket().map(Path::to_owned);
     let mut controller = Controller::new(&bed.cores());
     lane.open(&asks(bed.pool, &[]), turn.rate_rps, turn.seed)?;
-    let mut look = |time, part| {
+    let mut look = |time, part, bed: &mut Bed| {
         wait(context, time, part, turn.method.name, || {
             bed.check()?;
             let Some(socket) = socket.as_ref().filter(|_| turn.method == AWARE) else {
@@ -269,12 +312,16 @@ fn one(context: &Context, family: &Family, bed: &mut Bed, turn: &Turn) -> Result
             lane.check()
         })
     };
-    look(span.warm_up, (turn.part.0, turn.part.0))?;
-    let from = Instant::now();
-    look(span.measure, turn.part)?;
-    let seen = lane.finish(from, Instant::now(), bed.pool.deadline())?;
+    look(span.warm_up, (turn.part.0, turn.part.0), bed)?;
+    let (from, before) = (Instant::now(), bed.cpu_used()?);
+    look(span.measure, turn.part, bed)?;
+    let (to, after) = (Instant::now(), bed.cpu_used()?);
+    let seconds = (to - from).as_secs_f64();
+    let used = after.iter().zip(before).map(|(after, before)| (after - before) / seconds);
+    let utilisation = used.zip(bed.cores()).map(|(used, cores)| used / cores).collect();
+    let seen = lane.finish(from, to, bed.pool.deadline())?;
     bed.settle(context)?;
-    Ok(Kept { seen, changes: controller.changes })
+    Ok(Kept { seen, changes: controller.changes, utilisation })
 }
 
 /// Our proxy, and an ingress before each server that tells of its control group's CPU.
@@ -335,6 +382,23 @@ fn comparison(points: &[Point], pool: ServerPool, method: Method, tasks: f64) ->
         .why("The study describes the method and measures nothing of it.")
 }
 
+/// How far apart the servers' utilisations are, over the same under plain random.
+fn equality(lanes: &[LaneCpu], pool: ServerPool, method: Method, tasks: f64) -> Comparison {
+    let spread = |method: Method| {
+        let those = lanes.iter().filter(|lane| lane.method == method && lane.tasks == tasks);
+        let (sum, count) = those.fold((0.0, 0.0), |(s, n), lane| (s + lane.spread(), n + 1.0));
+        sum / count
+    };
+    let what = format!(
+        "{}: difference between the most and the least used server under {}, over random's, {tasks:.0} tasks per 60 s",
+        pool.title(),
+        method.name
+    );
+    let paper = ("it increases the equality of resource partitioning", Bound::AtMost(1.0));
+    Comparison::bound(pool.provenance(), what, paper, spread(method) / spread(PLAIN), "×")
+        .why("Below the threshold nothing is moved; a small server goes on and off around it.")
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::method::named;
@@ -352,6 +416,30 @@ mod tests {
         assert_eq!(controller.step(at(1), vec![0.4, 0.6]), Some(vec![false, true]));
         assert_eq!(controller.step(at(2), vec![0.5, 0.7]), Some(vec![true, true]));
         assert_eq!(controller.step(at(3), vec![1.0, 1.7]), Some(vec![true, true]), "all above");
+    }
+
+    #[test]
+    fn equality_is_the_distance_between_the_most_and_the_least_used_server() {
+        let lane = |method, utilisation: &[f64]| LaneCpu {
+            method,
+            tasks: 1.0,
+            round: 0,
+            changes: 0,
+            utilisation: utilisation.to_vec(),
+        };
+        let lanes = [lane(PLAIN, &[0.9, 0.5, 0.1]), lane(AWARE, &[0.6, 0.5, 0.4])];
+        assert!((lanes[0].spread() - 0.8).abs() < 1e-9);
+        let mut better = equality(&lanes, ServerPool::Real, AWARE, 1.0);
+        better.judge(false);
+        assert_eq!(better.verdict().name(), "agrees");
+        let mut worse = equality(
+            &[lane(PLAIN, &[0.5, 0.4]), lane(AWARE, &[0.5, 0.1])],
+            ServerPool::Real,
+            AWARE,
+            1.0,
+        );
+        worse.judge(false);
+        assert_eq!(worse.verdict().name(), "differs");
     }
 
     #[test]

@@ -83,10 +83,10 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     raise_descriptor_limit();
     let mut cells = Cells::open(context, EXPERIMENT.name)?;
     let mut outcome = Outcome::default();
-    let pools = chosen(context);
+    let pools = chosen(context)?;
     for (i, &pool) in pools.iter().enumerate() {
         let part = (i as f64 / pools.len() as f64, (i as f64 + 1.0) / pools.len() as f64);
-        let points = sweep(context, &mut cells, pool, part)?;
+        let (points, core_rps) = sweep(context, &mut cells, pool, part)?;
         outcome.tables.push(table(pool, &points)?);
         outcome.plots.push(plot(pool, &points));
         for method in [ALONE, DEFAULT] {
@@ -94,10 +94,11 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
             outcome.comparisons.extend(LOADS.iter().filter_map(compare));
         }
         outcome.notes.push(format!(
-            "{}: a request has {} ms, of which the egress tells the ingress what is left (`plimsoll-deadline`); servers \
+            "{}: a core serves {core_rps:.1} requests/s of the mix, all servers together have {:.1} cores; a request has {} ms, of which the egress tells the ingress what is left (`plimsoll-deadline`); servers \
              are alike. Clients do not come again. What is refused is a client's error at once, and counts as late in \
              all lanes.",
             pool.title(),
+            pool.total_cores(SIZES),
             pool.deadline().as_millis()
         ));
     }
@@ -109,7 +110,7 @@ fn sweep(
     cells: &mut Cells,
     pool: ServerPool,
     part: (f64, f64),
-) -> Result<Vec<Point>, Failure> {
+) -> Result<(Vec<Point>, f64), Failure> {
     let family = Family::start()?;
     let mut bed = Bed::start(context, &family, pool, SIZES, (&[], context.seed))?;
     let core_rps = bed.scale(context, &family, cells)?.core_rps;
@@ -135,7 +136,7 @@ fn sweep(
             }
         }
     }
-    Ok(points)
+    Ok((points, core_rps))
 }
 
 /// One lane at one rate.

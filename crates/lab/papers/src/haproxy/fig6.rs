@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use plimsoll_lanes::{Family, raise_descriptor_limit};
 
 use super::config::{self, Lines, PLAIN};
-use super::figure::DEADLINE;
+use super::figure::{DEADLINE, scale_note};
 use super::lane::{Lane, Task};
 use super::method::{Balancer, Method, Weights};
 use super::pool::{Sizes, asks, core_rps, emulated};
 use super::show;
-use super::sweep::{Point, load, mean_of};
+use super::sweep::{Point, mean_of, rate_rps};
 use crate::comparison::Bound;
 use crate::lanes::wait;
 use crate::outcome::Outcome;
@@ -59,12 +59,9 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
                 let name = format!("lane{}", points.len());
                 let haproxy = config::start(&family, &name, threads(i), &bed.addresses().to_vec())?;
                 let mut lane = Lane::behind(*method, haproxy);
-                let rate_rps = load(tasks, 80.0) * 20.0 * core_rps();
-                lane.open(
-                    &asks(ServerPool::Emulated, &[]),
-                    rate_rps,
-                    context.seed + 1_000 * u64::from(round),
-                )?;
+                let pool = ServerPool::Emulated;
+                let rate_rps = rate_rps(pool, Sizes::Homogeneous, core_rps(), tasks);
+                lane.open(&asks(pool, &[]), rate_rps, context.seed + 1_000 * u64::from(round))?;
                 let mut look = |ms, part| {
                     wait(context, Duration::from_millis(ms), part, method.name, || lane.check())
                 };
@@ -73,7 +70,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
                 look(measure, part)?;
                 for (task, seen) in lane.finish(from, Instant::now(), DEADLINE)? {
                     points.push(Point {
-                        pool: ServerPool::Emulated,
+                        pool,
                         method: *method,
                         tasks,
                         rate_rps,
@@ -99,10 +96,8 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
                  more threads than cores cannot show what more cores would. The paper's default is 64.",
                 std::thread::available_parallelism().map_or(1, usize::from)
             ),
-            format!(
-                "The deadline is not stated: {} ms. The scale is that of haproxy-fig7.",
-                DEADLINE.as_millis()
-            ),
+            scale_note(ServerPool::Emulated, Sizes::Homogeneous, core_rps()),
+            format!("The deadline is not stated: {} ms.", DEADLINE.as_millis()),
         ],
     })
 }

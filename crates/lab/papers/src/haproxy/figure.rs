@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::lane::{Seen, Task};
 use super::method::{Method, STUDY, all};
-use super::pool::{SERVICE, Sizes, limit_ms};
+use super::pool::{SERVICE, Sizes, limit_wait_ms, work_ms};
 use super::servers::chosen;
 use super::show;
 use super::sweep::{self, Measured, Plan, Point, mean_of};
@@ -47,7 +47,7 @@ impl Figure {
     pub fn run(&self, context: &Context, judge: Judge) -> Result<Outcome, Failure> {
         let mut cells = Cells::open(context, self.experiment)?;
         let mut outcome = Outcome::default();
-        let pools = chosen(context);
+        let pools = chosen(context)?;
         for (i, &pool) in pools.iter().enumerate() {
             let at = |part: f64| (i as f64 + part) / pools.len() as f64;
             let methods = methods(pool);
@@ -83,14 +83,15 @@ impl Figure {
         let lanes = format!("Every lane: {title}");
         outcome.tables.push(show::table(name, &lanes, points)?);
         let limit = match pool {
-            ServerPool::Emulated => Some(self.limit(context, outcome, points)?),
-            _ => None,
+            ServerPool::Emulated => self.limit(context, outcome, points)?,
+            _ => Vec::new(),
         };
         for task in Task::ALL {
             let name = format!("{}-{name}-{}", self.name, task.name().to_lowercase());
             let title = format!("{}: {title}", task.name());
             let methods = methods(*pool);
-            let limit = limit.clone();
+            let limit = limit.iter().map(|(tasks, wait_ms)| (*tasks, wait_ms + work_ms(task)));
+            let limit = Some(limit.collect::<Vec<_>>()).filter(|limit| !limit.is_empty());
             let drawn = show::plot(&name, &title, points, &methods, task, pool.deadline(), limit);
             outcome.plots.extend(drawn);
         }
@@ -101,7 +102,7 @@ impl Figure {
         Ok(())
     }
 
-    /// A central queue, simulated: the limit.
+    /// How long requests wait in a central queue, simulated: the limit.
     fn limit(
         &self,
         context: &Context,
@@ -113,12 +114,13 @@ impl Figure {
         let mut limit = Vec::new();
         let once = |p: &&Point| p.method == STUDY[0] && p.round == 0 && p.task == Task::Get;
         for p in points.iter().filter(once) {
-            let ms = limit_ms(self.sizes, p.rate_rps, requests, context.seed);
-            limit.push((p.tasks, ms));
+            let wait_ms = limit_wait_ms(self.sizes, p.rate_rps, requests, context.seed);
+            limit.push((p.tasks, wait_ms));
             row!(limits, Provenance::Simulated, {
                 tasks_per_60_s: p.tasks, "the paper's rate";
                 rate_rps: p.rate_rps, "requests/s here";
-                mean_ms: ms, "ms";
+                get_ms: wait_ms + work_ms(Task::Get), "ms";
+                post_ms: wait_ms + work_ms(Task::Post), "ms";
             })?;
         }
         outcome.tables.push(limits);
@@ -126,8 +128,8 @@ impl Figure {
     }
 
     fn note(&self, outcome: &mut Outcome, measured: &Measured) {
-        let Measured { pool, points, scale, left_out } = measured;
-        outcome.notes.push(scale_note(*pool, self.sizes, scale.core_rps, points));
+        let Measured { pool, scale, left_out, .. } = measured;
+        outcome.notes.push(scale_note(*pool, self.sizes, scale.core_rps));
         outcome
             .notes
             .extend(left_out.iter().map(|why| format!("{}: left out: {why}", pool.title())));
@@ -138,7 +140,7 @@ impl Figure {
             if *pool == ServerPool::Emulated { ", ten times the mean work" } else { "" }
         ));
         let clients = "All clients have one address, as the study's one virtual machine of clients had, so source \
-                       sends everything to one server. GETs are of five paths; the five POSTs are comments, which \
+                       sends everything to one server. The ids that url_param hashes, 1 to 5, fall on five different servers. GETs are of five paths; the five POSTs are comments, which \
                        WordPress takes at one path, so uri sends all of them to one server. A request that is not \
                        answered within 10 s counts with these 10 s.";
         if !outcome.notes.iter().any(|note| note == clients) {
@@ -148,8 +150,8 @@ impl Figure {
 }
 
 /// The scale, printed with every run.
-fn scale_note(pool: ServerPool, sizes: Sizes, core_rps: f64, points: &[Point]) -> String {
-    let per_task = points.first().map_or(0.0, |p| p.rate_rps * 60.0 / p.tasks);
+pub fn scale_note(pool: ServerPool, sizes: Sizes, core_rps: f64) -> String {
+    let per_task = 60.0 * sweep::rate_rps(pool, sizes, core_rps, 1.0);
     let full = 100.0 * sweep::FULL;
     let core = match pool {
         ServerPool::Emulated => {
@@ -161,9 +163,10 @@ fn scale_note(pool: ServerPool, sizes: Sizes, core_rps: f64, points: &[Point]) -
         _ => format!("a core serves {core_rps:.1} requests/s of this mix, measured before"),
     };
     format!(
-        "Scale, {}: a task of the paper is {per_task:.4} requests here. 80,000 tasks per 60 s on 5×16 cores are taken \
-         for {full:.0} % of what the cores can do; {core}, and all servers have {:.1} cores.",
+        "Scale, {}, {}: a task of the paper is {per_task:.4} requests here. 80,000 tasks per 60 s on 5×16 cores are taken \
+         for {full:.0} % of what the cores can do; {core}, and all servers together have {:.1} cores.",
         pool.title(),
+        sizes.name(),
         pool.total_cores(sizes)
     )
 }
@@ -203,6 +206,25 @@ pub fn ends(points: &[Point], methods: &[&str], task: Task, tasks: f64) -> (f64,
 
 /// Ten times the mean work, emulated.
 pub const DEADLINE: Duration = SERVICE.saturating_mul(10);
+
+/// One repetition of the study's methods on WordPress at these rates, for tests: `means` tells those of GETs and POSTs.
+/// Where a mean is above the
+/// deadline, all are late.
+#[cfg(test)]
+pub fn points_of(rates: &[f64], means: impl Fn(&str, f64) -> [f64; 2]) -> Vec<Point> {
+    let pool = ServerPool::Wordpress;
+    let mut points = Vec::new();
+    for &tasks in rates {
+        for &method in STUDY {
+            for (task, mean_ms) in Task::ALL.into_iter().zip(means(method.name, tasks)) {
+                let late = f64::from(mean_ms > pool.deadline().as_secs_f64() * 1e3);
+                let seen = Seen { requests: 100, mean_ms, late, ..Seen::default() };
+                points.push(Point { pool, method, tasks, rate_rps: 1.0, round: 0, task, seen });
+            }
+        }
+    }
+    points
+}
 
 #[cfg(test)]
 mod tests {

@@ -149,6 +149,8 @@ pub struct Asks {
     pub gets: Vec<Asked>,
     /// Comments.
     pub posts: Vec<Asked>,
+    /// What every request has beside `Host` and, of a POST, its body's headers.
+    pub headers: Vec<(String, String)>,
 }
 
 /// A balancer under load.
@@ -326,8 +328,9 @@ fn load_of(
         Task::Get => asks.gets.clone(),
         Task::Post => asks.posts.clone(),
     };
+    spec.headers.clone_from(&asks.headers);
     if task == Task::Post {
-        spec.headers = vec![(wordpress::FORM.0.to_owned(), wordpress::FORM.1.to_owned())];
+        spec.headers.push((wordpress::FORM.0.to_owned(), wordpress::FORM.1.to_owned()));
     }
     Ok(spec)
 }

@@ -84,8 +84,14 @@ pub const STEERED: &[Method] = &[
     Method { is_steered: true, ..haproxy("Plimsoll, leastconn", "leastconn") },
 ];
 
-/// Other balancers, and `first` with the limit that it is made for.
+/// The study's methods with other parameters, `first` with the limit that it is made for, and other balancers. `uri
+/// path-only` hashes here what `uri` hashes, `uri depth 1` a page's directory, so that it has one server as well, and
+/// `hdr` of what all clients send alike is `source`: haproxy-picks has them.
 const OTHERS: &[Method] = &[
+    haproxy("random(1)", "random(1)"),
+    haproxy("random(3)", "random(3)"),
+    haproxy("random(5)", "random(5)"),
+    haproxy("uri whole", "uri whole"),
     haproxy("first, maxconn 8", "first\n    default-server maxconn 8"),
     behind("nginx", Balancer::Nginx("")),
     behind("nginx least_conn", Balancer::Nginx("least_conn;")),

@@ -17,6 +17,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::namings_live;
 use super::pool::{SERVICE, Sizes};
+use super::servers::chosen;
 use super::sweep::load;
 use crate::cells::Cells;
 use crate::comparison::Bound;
@@ -150,8 +151,10 @@ impl Naming {
 }
 
 fn run(context: &Context) -> Result<Outcome, Failure> {
+    // Simulated without a choice of servers: that takes a minute.
+    let pools = if context.options.pools.is_empty() { Vec::new() } else { chosen(context)? };
     let (namings, requests) = context.pick((20, 10_000), (200, 200_000));
-    let simulated = if context.options.pools.is_empty() { 1.0 } else { 0.05 };
+    let simulated = if pools.is_empty() { 1.0 } else { 0.05 };
     let mut table = Table::empty("namings", "uri over roundrobin, naming by naming");
     let mut shown =
         Table::empty("distribution", "uri over roundrobin: the distribution over namings");
@@ -230,8 +233,6 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         )],
     };
     let mut cells = Cells::open(context, EXPERIMENT.name)?;
-    // Simulated without a choice of servers: that takes a minute.
-    let pools = &context.options.pools;
     for (i, &pool) in pools.iter().enumerate() {
         let at = |i: usize| 0.05 + 0.95 * i as f64 / pools.len() as f64;
         namings_live::add(context, &mut cells, pool, &mut outcome, (at(i), at(i + 1)))?;

@@ -9,6 +9,7 @@ use plimsoll_lanes::{Family, raise_descriptor_limit};
 use rand::{Rng, RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use super::figure::scale_note;
 use super::lane::{Lane, Seen, Task};
 use super::method::{Method, named};
 use super::namings::{distinct, placed, spread};
@@ -115,6 +116,7 @@ pub fn add(
             lines.push(Lines::new(&label, pool.provenance(), points.collect()));
         }
         outcome.comparisons.push(comparison(pool, sizes, tasks, &ratios));
+        outcome.notes.push(scale_note(pool, sizes, core_rps));
     }
     let (x, y) = (Axis::linear("namings (%)"), Axis::log("× roundrobin's mean response time"));
     let title = format!("uri over roundrobin, {}", pool.title());

@@ -10,7 +10,7 @@ use plimsoll_testbed::{BackendSpec, Service, Testbed, TestbedSpec};
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::lane::Asks;
+use super::lane::{Asks, Task};
 use crate::{Failure, ServerPool};
 
 /// What the mean request takes on a core, emulated.
@@ -86,7 +86,7 @@ pub fn asks(pool: ServerPool, names: &Names) -> Asks {
     let posts = (5..).zip(wordpress::posts());
     let posts =
         posts.map(|(i, asked)| Asked { path: path(i, &asked, COSTS[5].1), ..asked }).collect();
-    Asks { gets: gets.collect(), posts }
+    Asks { gets: gets.collect(), posts, headers: Vec::new() }
 }
 
 /// Emulated servers of these sizes, which know pages by these names as well.
@@ -106,26 +106,30 @@ pub fn emulated(sizes: Sizes, seed: u64, names: &Names) -> Result<Testbed, Failu
         .map_err(|error| Failure::Other(format!("emulated servers: {error}")))
 }
 
-/// The mean work of GETs and POSTs together, in halves, as a multiple of [`SERVICE`].
-fn mean_cost() -> f64 {
-    let gets = COSTS[..5].iter().map(|(_, cost)| cost).sum::<f64>() / 5.0;
-    (gets + COSTS[5].1) / 2.0
-}
-
-/// Requests per second that a core serves, emulated.
+/// Requests per second that a core serves of GETs and POSTs in halves, emulated.
 pub fn core_rps() -> f64 {
-    1.0 / (SERVICE.as_secs_f64() * mean_cost())
+    2e3 / (work_ms(Task::Get) + work_ms(Task::Post))
 }
 
-/// What the mean client of a central queue would wait, milliseconds: the limit. Work is taken as
-/// exponential, without the classes' own means.
-pub fn limit_ms(sizes: Sizes, rate_rps: f64, requests: u32, seed: u64) -> f64 {
+/// The mean work of one task type, milliseconds, emulated.
+pub fn work_ms(task: Task) -> f64 {
+    let gets = COSTS[..5].iter().map(|(_, cost)| cost).sum::<f64>() / 5.0;
+    let cost = match task {
+        Task::Get => gets,
+        Task::Post => COSTS[5].1,
+    };
+    SERVICE.as_secs_f64() * 1e3 * cost
+}
+
+/// How long a request of a central queue waits for the fastest free core in the mean, milliseconds: the limit, without
+/// its own work. Work is taken as exponential, of all types together.
+pub fn limit_wait_ms(sizes: Sizes, rate_rps: f64, requests: u32, seed: u64) -> f64 {
     let service_us = 1e6 / core_rps();
     let stations = sizes.emulated().map(|cores| Station { cores, service_us });
     let warm_up = requests / 10;
     let run = Run { rate_rps, requests, warm_up, service: ServiceTime::Exponential };
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-    Central::simulate(&stations, &run, &mut rng).mean_us / 1e3
+    (Central::simulate(&stations, &run, &mut rng).mean_us - service_us) / 1e3
 }
 
 /// Names and addresses of servers.

@@ -66,11 +66,27 @@ impl ServerPool {
 }
 
 /// The pools that were chosen; the emulated one by default.
-pub fn chosen(context: &Context) -> Vec<ServerPool> {
-    match &context.options.pools[..] {
+///
+/// # Errors
+/// When one of them cannot run here: hours of another shall not end with that.
+pub fn chosen(context: &Context) -> Result<Vec<ServerPool>, Failure> {
+    let pools = match &context.options.pools[..] {
         [] => vec![ServerPool::Emulated],
         pools => pools.to_vec(),
+    };
+    for pool in &pools {
+        match pool {
+            ServerPool::Emulated => {}
+            ServerPool::Real => drop(cgroups()?),
+            ServerPool::Wordpress => {
+                let missing = wordpress::missing();
+                if !missing.is_empty() {
+                    return Err(of_wordpress(WordPressError::Missing(missing)));
+                }
+            }
+        }
     }
+    Ok(pools)
 }
 
 // Held for what runs. Groups must be empty to go: servers end first.

@@ -179,6 +179,8 @@ fn table(table: &Table) -> Markup {
 fn made(manifest: &Manifest, citation: &str) -> Markup {
     let unknown = || "unknown".to_owned();
     let or = |text: &Option<String>| text.clone().unwrap_or_else(unknown);
+    let programs: Vec<&str> = manifest.programs.values().map(String::as_str).collect();
+    let programs = if programs.is_empty() { "none".to_owned() } else { programs.join("; ") };
     let facts = [
         ("paper", citation.to_owned()),
         ("seed", manifest.seed.to_string()),
@@ -187,6 +189,7 @@ fn made(manifest: &Manifest, citation: &str) -> Markup {
         ("Plimsoll", format!("{}, commit {}", manifest.plimsoll, or(&manifest.commit))),
         ("compiler", or(&manifest.rustc)),
         ("HAProxy", or(&manifest.haproxy)),
+        ("other programs", programs),
         ("CBC", or(&manifest.cbc)),
         ("kernel", or(&manifest.kernel)),
         ("processor", format!("{}, {} cores", or(&manifest.cpu), manifest.cores)),

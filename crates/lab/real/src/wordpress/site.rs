@@ -1,7 +1,8 @@
 //! The directory: how it is made, run and removed.
 
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -15,6 +16,9 @@ use crate::{RealError, php};
 const PACKAGE: &str = "/usr/share/wordpress";
 /// What tells a directory of ours from any other.
 const MARK: &str = "plimsoll-wordpress";
+/// What it says of a site that is whole, and of one whose making was interrupted.
+const WHOLE: &str = "made by plimsoll-lab wordpress up; plimsoll-lab wordpress down removes it\n";
+const UNFINISHED: &str = "unfinished: plimsoll-lab wordpress down removes it\n";
 const CONFIG: &str = include_str!("files/wp-config.php");
 const PLUGIN: &str = include_str!("files/lab.php");
 const INSTALL: &str = include_str!("files/install.php");
@@ -94,6 +98,10 @@ pub fn missing() -> Vec<String> {
     if !Path::new(PACKAGE).join("wp-settings.php").exists() {
         found.push(format!("{PACKAGE} is not there: apt-get install wordpress"));
     }
+    if !has_theme() {
+        let theme = "apt-get install wordpress-theme-twentytwentythree";
+        found.push(format!("{PACKAGE} has none of WordPress' own themes: {theme}"));
+    }
     let has_mysqli = Command::new("php").args(["-m"]).stdin(Stdio::null()).output();
     if has_mysqli.is_ok_and(|out| !String::from_utf8_lossy(&out.stdout).contains("mysqli")) {
         found.push("PHP lacks mysqli: apt-get install php-mysql".to_owned());
@@ -108,8 +116,20 @@ pub fn missing() -> Vec<String> {
     found
 }
 
+/// Whether one of those is there that WordPress takes by itself; Debian only recommends them.
+fn has_theme() -> bool {
+    let Ok(themes) = fs::read_dir(Path::new(PACKAGE).join("wp-content/themes")) else {
+        return false;
+    };
+    let is_own = |name: &str| name.starts_with("twenty");
+    themes.flatten().any(|theme| {
+        theme.file_name().to_str().is_some_and(is_own) && theme.path().join("style.css").exists()
+    })
+}
+
 /// Makes a site in this directory, which must not exist or be empty: the application, a database with five
-/// pages and their comments. Takes some 20 s; nothing runs afterwards.
+/// pages and their comments. Root alone can enter it, as its database asks for no password. Takes some 20 s; nothing
+/// runs afterwards.
 ///
 /// # Errors
 /// When something is missing (all of it is named), or a step fails; what was made so far is removed then.
@@ -132,14 +152,17 @@ pub fn up(dir: &Path) -> Result<(), WordPressError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(WordPressError::file(format!("read {}", dir.display()))(error)),
     }
-    fs::create_dir_all(dir).map_err(WordPressError::file(format!("make {}", dir.display())))?;
+    fs::create_dir_all(dir)
+        .and_then(|()| fs::set_permissions(dir, fs::Permissions::from_mode(0o700)))
+        .map_err(WordPressError::file(format!("make {}", dir.display())))?;
     let dir = fs::canonicalize(dir).map_err(WordPressError::file("find the directory"))?;
-    fs::write(
-        dir.join(MARK),
-        "made by plimsoll-lab wordpress up; plimsoll-lab wordpress down removes it\n",
-    )
-    .map_err(WordPressError::file("write to the directory"))?;
-    let made = make(&dir);
+    let mark = |text| {
+        fs::write(dir.join(MARK), text).map_err(WordPressError::file("write to the directory"))
+    };
+    mark(UNFINISHED)?;
+    let lock = lock(&dir)?;
+    let made = make(&dir).and_then(|()| mark(WHOLE));
+    drop(lock);
     if made.is_err() {
         // The first error is the one to tell.
         let _ = down(&dir);
@@ -185,21 +208,39 @@ fn make(dir: &Path) -> Result<(), WordPressError> {
     Ok(())
 }
 
-/// Removes a site that [`up`] made.
+/// Removes a site that [`up`] made, or began to make.
 ///
 /// # Errors
-/// When the directory is not one of ours, or cannot be removed.
+/// When the directory is not one of ours, is in use, or cannot be removed.
 pub fn down(dir: &Path) -> Result<(), WordPressError> {
     is_ours(dir)?;
+    let _lock = lock(dir)?;
     fs::remove_dir_all(dir).map_err(WordPressError::file(format!("remove {}", dir.display())))
 }
 
 fn is_ours(dir: &Path) -> Result<(), WordPressError> {
-    if dir.join(MARK).is_file() {
-        return Ok(());
+    match fs::metadata(dir.join(MARK)) {
+        Ok(mark) if mark.is_file() => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return Err(WordPressError::file("look into the directory")(error));
+        }
+        _ => {}
     }
     let what = "no site is here; `plimsoll-lab wordpress up` makes one";
     Err(WordPressError::Directory { dir: dir.to_owned(), what })
+}
+
+/// Keeps others from the site for as long as it is held: two databases in one directory destroy it.
+fn lock(dir: &Path) -> Result<File, WordPressError> {
+    let file = File::open(dir.join(MARK)).map_err(WordPressError::file("open the site's mark"))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(WordPressError::Directory {
+            dir: dir.to_owned(),
+            what: "the site is in use by another command",
+        }),
+        Err(TryLockError::Error(error)) => Err(WordPressError::file("lock the site")(error)),
+    }
 }
 
 /// A program that [`missing`] has found.
@@ -264,22 +305,29 @@ fn start_database(family: &Family, dir: &Path) -> Result<Member, WordPressError>
 pub struct Site {
     dir: PathBuf,
     database: Member,
+    _lock: File,
 }
 
 impl Site {
     /// Starts the database of the site in this directory.
     ///
     /// # Errors
-    /// When there is no site, something is missing, or the database does not start.
+    /// When there is no site, it is unfinished or in use, something is missing, or the database does not start.
     pub fn start(family: &Family, dir: &Path) -> Result<Self, WordPressError> {
         is_ours(dir)?;
+        let lock = lock(dir)?;
+        let mark = fs::read_to_string(dir.join(MARK));
+        if mark.map_err(WordPressError::file("read the site's mark"))? != WHOLE {
+            let what = "the site is unfinished; `wordpress down`, then `wordpress up` make it anew";
+            return Err(WordPressError::Directory { dir: dir.to_owned(), what });
+        }
         let missing = missing();
         if !missing.is_empty() {
             return Err(WordPressError::Missing(missing));
         }
         let dir = fs::canonicalize(dir).map_err(WordPressError::file("find the directory"))?;
         let database = start_database(family, &dir)?;
-        Ok(Site { dir, database })
+        Ok(Site { dir, database, _lock: lock })
     }
 
     /// Its directory.
