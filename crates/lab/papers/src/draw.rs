@@ -37,8 +37,8 @@ const HEADROOM: f64 = 0.06;
 
 const INK: RGBColor = RGBColor(0x22, 0x26, 0x2b);
 const FAINT: RGBColor = RGBColor(0xe3, 0xe6, 0xea);
-/// Of 255.
-const LIGHTEST: f64 = 200.0;
+/// Hues this part of the circle apart stay apart, however many there are.
+const GOLDEN: f64 = 0.618_034;
 const FIRST_COLORS: [RGBColor; 16] = [
     RGBColor(0x00, 0x72, 0xb2),
     RGBColor(0xd5, 0x5e, 0x00),
@@ -63,11 +63,8 @@ fn color(series: usize) -> RGBColor {
     if let Some(first) = FIRST_COLORS.get(series) {
         return *first;
     }
-    let is_seen = |&(r, g, b): &(u8, u8, u8)| {
-        0.3 * f64::from(r) + 0.6 * f64::from(g) + 0.1 * f64::from(b) < LIGHTEST
-    };
-    let mut others = (0..).map(|i| Palette99::pick(i).rgb()).filter(is_seen);
-    let (r, g, b) = others.nth(series - FIRST_COLORS.len()).unwrap_or((0, 0, 0));
+    let other = (series - FIRST_COLORS.len()) as f64;
+    let (r, g, b) = HSLColor((GOLDEN * other).fract(), 0.6, 0.4).to_rgba().rgb();
     RGBColor(r, g, b)
 }
 
