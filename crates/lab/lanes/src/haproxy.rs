@@ -142,6 +142,7 @@ defaults
     timeout connect 2s
     timeout client 60s
     timeout server {server_timeout}ms
+    timeout queue {server_timeout}ms
     timeout http-keep-alive 60s
     option http-keep-alive
     option redispatch

@@ -1,15 +1,24 @@
-//! Confidence intervals of means, by Student's t.
+//! Means, their standard errors, and their confidence intervals by Student's t.
 
 /// The 97.5 % quantile of Student's t for 1 to 9 degrees of freedom.
 const STUDENT: [f64; 9] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262];
 
+/// The mean of these; none of nothing.
+pub fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// The standard error of the mean of these; none of fewer than two.
+pub fn standard_error(values: &[f64]) -> Option<f64> {
+    let freedom = values.len().checked_sub(1).filter(|freedom| *freedom > 0)? as f64;
+    let mean = mean(values)?;
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / freedom;
+    Some((variance / values.len() as f64).sqrt())
+}
+
 /// Half the width of the 95 % interval of the mean of these; none of fewer than two.
 pub fn half_width(values: &[f64]) -> Option<f64> {
-    let freedom = values.len().checked_sub(1).filter(|freedom| *freedom > 0)? as f64;
-    let n = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / freedom;
-    Some(student(freedom) * (variance / n).sqrt())
+    Some(student(values.len().checked_sub(1)? as f64) * standard_error(values)?)
 }
 
 /// How many standard errors half of a 95 % interval is, with at least one degree of freedom: the table's value, and
@@ -40,6 +49,8 @@ mod tests {
     #[test]
     fn an_interval_needs_two_values() {
         assert_eq!((half_width(&[]), half_width(&[3.0])), (None, None));
+        assert_eq!((mean(&[]), mean(&[3.0, 5.0])), (None, Some(4.0)));
+        assert_eq!((standard_error(&[3.0]), standard_error(&[10.0, 14.0])), (None, Some(2.0)));
         // A standard error of 2.
         assert!((half_width(&[10.0, 14.0]).unwrap() - 25.412).abs() < 1e-9);
         assert_eq!(half_width(&[5.0; 30]), Some(0.0));

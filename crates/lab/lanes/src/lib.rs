@@ -43,7 +43,7 @@ pub use given::twice;
 pub use haproxy::{Haproxy, Server, haproxy_version};
 pub use harm::{Harm, harm};
 pub use interrupt::Interrupt;
-pub use interval::{half_width, student};
+pub use interval::{half_width, mean, standard_error, student};
 pub use kind::LaneKind;
 pub use lane::{Finished, Lane};
 pub use learning::Learning;

@@ -6,6 +6,8 @@ use std::time::Duration;
 use plimsoll_testbed::load::{Record, Slice};
 use serde::Serialize;
 
+use crate::interval::standard_error;
+
 /// Stretches are cut into this many batches for the error of the mean, fewer where a batch would be
 /// shorter than [`LEAST_BATCH`].
 const BATCHES: u32 = 10;
@@ -90,16 +92,6 @@ fn mean_ms(latencies_us: &[u32]) -> Option<f64> {
 fn quantile_ms(sorted_us: &[u32], part: f64) -> Option<f64> {
     let rank = (part * sorted_us.len() as f64).ceil() as usize;
     sorted_us.get(rank.saturating_sub(1)).map(|&us| f64::from(us) / 1e3)
-}
-
-fn standard_error(means: &[f64]) -> Option<f64> {
-    let n = means.len() as f64;
-    if means.len() < 2 {
-        return None;
-    }
-    let mean = means.iter().sum::<f64>() / n;
-    let variance = means.iter().map(|m| (m - mean) * (m - mean)).sum::<f64>() / (n - 1.0);
-    Some((variance / n).sqrt())
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
-use plimsoll_model::{Curve, Objective};
+use plimsoll_model::{Curve, GREATEST_WEIGHT, Objective};
 use plimsoll_pack::{CurveBackend, CurveProblem, PackError, pack_curves, round_to_range};
 use plimsoll_queueing::{
     Central, MmcCurve, QueueCurve, Run, ServiceTime, SmoothRoundRobin, Station, simulate,
@@ -17,8 +17,6 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 const SIMULATED: u32 = 1_000_000;
 /// The first of them, which find an empty pool, do not count.
 const SIMULATED_WARM_UP: u32 = 50_000;
-/// The highest weight HAProxy takes.
-const GREATEST_WEIGHT: u32 = 256;
 
 /// The standard deviation of a lognormal service time's logarithm.
 const SIGMA: f64 = 1.0;

@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use plimsoll_lanes::{half_width, mean};
 use serde::{Deserialize, Serialize};
 
 use crate::Provenance;
@@ -343,6 +344,27 @@ impl Comparison {
     pub fn incomparable(self, why: impl Into<String>) -> Self {
         let (check, tolerance) = (Some(Check::Nothing), String::new());
         Comparison { check, tolerance, why: why.into(), ..self }
+    }
+
+    /// The same where it is undecided: the 95 % interval of what these repetitions say, as ratios, contains the limit.
+    pub(crate) fn decided_by(self, repetitions: &[&Comparison]) -> Self {
+        let value = |one: &&Comparison| match one.check {
+            Some(Check::Within(_, value)) => value.ln(),
+            _ => f64::NAN,
+        };
+        let Some(Check::Within(Bound::AtLeast(limit) | Bound::AtMost(limit), _)) = self.check
+        else {
+            return self;
+        };
+        let logs: Vec<f64> = repetitions.iter().map(value).collect();
+        let ends = mean(&logs).zip(half_width(&logs));
+        let ends = ends.map(|(mean, half)| ((mean - half).exp(), (mean + half).exp()));
+        match ends.filter(|(low, high)| *low < limit && limit < *high) {
+            Some((low, high)) => self.incomparable(format!(
+                "Undecided: the 95 % interval of the repetitions, {low:.2} to {high:.2}, contains the limit."
+            )),
+            None => self,
+        }
     }
 
     /// Gives the verdict, which a quick run does not get.

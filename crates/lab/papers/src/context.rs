@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use plimsoll_lanes::{Interrupt, LaneError};
@@ -100,13 +101,15 @@ pub struct Context {
     pub(crate) cells: Option<PathBuf>,
     interrupt: Interrupt,
     progress: Progress,
+    /// The part that was done when progress was last told, thousandths.
+    done: AtomicU32,
 }
 
 impl Context {
     /// A run with this seed; its progress is not reported.
     pub fn new(seed: u64, quick: bool, interrupt: Interrupt) -> Self {
         let (options, cells, progress) = (Options::default(), None, Box::new(|_: f64, _: &str| ()));
-        Context { seed, quick, options, cells, interrupt, progress }
+        Context { seed, quick, options, cells, interrupt, progress, done: AtomicU32::new(0) }
     }
 
     /// The same run with these choices.
@@ -130,8 +133,18 @@ impl Context {
     /// # Errors
     /// [`Failure::Interrupted`].
     pub fn progress(&self, done: f64, what: &str) -> Result<(), Failure> {
-        (self.progress)(done.clamp(0.0, 1.0), what);
+        let done = done.clamp(0.0, 1.0);
+        self.done.store((1e3 * done) as u32, Ordering::Relaxed);
+        (self.progress)(done, what);
         self.check()
+    }
+
+    /// The same of what is under way without a part of its own.
+    ///
+    /// # Errors
+    /// [`Failure::Interrupted`].
+    pub fn under_way(&self, what: &str) -> Result<(), Failure> {
+        self.progress(f64::from(self.done.load(Ordering::Relaxed)) / 1e3, what)
     }
 
     /// Ends an interrupted run; long loops call it.

@@ -1,8 +1,6 @@
 use clap::ValueEnum;
 use plimsoll_lanes::SteeredBy;
-
-/// HAProxy's highest weight.
-const GREATEST_WEIGHT: f64 = 256.0;
+use plimsoll_model::GREATEST_WEIGHT;
 
 /// The balancer of a lane, and its method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -126,7 +124,7 @@ impl LaneKind {
             return vec![1; capacities_rps.len()];
         }
         let greatest = capacities_rps.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
-        let weight = |c: &f64| (c / greatest * GREATEST_WEIGHT).round().max(1.0) as u32;
+        let weight = |c: &f64| (c / greatest * f64::from(GREATEST_WEIGHT)).round().max(1.0) as u32;
         capacities_rps.iter().map(weight).collect()
     }
 }

@@ -10,6 +10,7 @@
 use std::time::Duration;
 
 use plimsoll_admission::{AdaptiveOptions, CapacityOptions, RetryOptions};
+use plimsoll_model::GREATEST_WEIGHT;
 use plimsoll_policy::{Policy, PolicyKind, Settings};
 use plimsoll_queueing::ServiceTime;
 use plimsoll_sim::{
@@ -66,7 +67,7 @@ fn backends(name: &str, seed: u64) -> Vec<BackendModel> {
 }
 
 fn run(arena: &Arena, capacities: &[CapacityOptions]) -> ArenaReport {
-    let weights = integer_weights(&arena.capacities_rps(), 256);
+    let weights = integer_weights(&arena.capacities_rps(), GREATEST_WEIGHT);
     let build = |_| PolicyKind::Bloc.build(&weights, &Settings::default()).expect("valid settings");
     let mut balancers: Vec<Box<dyn Policy>> = (0..BALANCERS).map(build).collect();
     let mut doors = AdmissionDoor::of_capacities(capacities).expect("valid options");

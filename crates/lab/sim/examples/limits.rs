@@ -5,6 +5,7 @@
 //! `cargo run --release -p plimsoll-sim --example limits -- [REQUESTS] [SEEDS]`: medians over seeds, each of which is
 //! one pool with the same random numbers for all methods.
 
+use plimsoll_model::GREATEST_WEIGHT;
 use plimsoll_policy::{Draw, Policy, PolicyKind, Settings};
 use plimsoll_queueing::ServiceTime::{self, Bimodal, Exponential};
 use plimsoll_sim::{
@@ -26,8 +27,6 @@ const COLUMNS: [(ServiceTime, f64); 6] = [
 const SIGMA: f64 = 0.2;
 /// This many wrong sets of capacities for each pool.
 const ERRORS: u64 = 5;
-/// HAProxy's greatest weight.
-const GREATEST: u32 = 256;
 
 /// One pool under one load, and its best static split and central queue.
 struct Case {
@@ -42,7 +41,7 @@ impl Case {
     }
 
     fn of(&self, kind: PolicyKind, capacities: &[f64], balancers: usize) -> f64 {
-        let weights = integer_weights(capacities, GREATEST);
+        let weights = integer_weights(capacities, GREATEST_WEIGHT);
         // Two choices are drawn uniformly, and compared by weight.
         let settings = Settings { draw: Draw::Uniform, ..Settings::default() };
         self.mean_us(balancers, || kind.build(&weights, &settings).expect("valid settings"))

@@ -12,6 +12,7 @@
 use std::time::Duration;
 
 use plimsoll_admission::{AdmissionOptions, RefusalRetries, RetryOptions, WaitOptions};
+use plimsoll_model::GREATEST_WEIGHT;
 use plimsoll_policy::{ExpectedDelaySettings, Policy, PolicyKind, Settings, Sight};
 use plimsoll_queueing::ServiceTime;
 use plimsoll_sim::{
@@ -179,7 +180,7 @@ fn measure(cell: Cell, seed: u64, plan: Plan) -> Means {
     (arena.network, arena.window_s) = (plan.network, Some(WINDOW_S));
     let queue = OneQueue::of(&arena);
     let informed = (plan.balancers == 1).then(|| {
-        let capacities = integer_weights(&arena.capacities_rps(), 256);
+        let capacities = integer_weights(&arena.capacities_rps(), GREATEST_WEIGHT);
         let settings = Settings::default();
         let told = PolicyKind::LeastConnections.build(&capacities, &settings);
         arena.run(&mut [told.expect("valid settings")]).mean_us

@@ -7,7 +7,8 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use plimsoll_model::{
-    BackendId, BalancerReport, FailureKind, Nanos, Outcome, ServerReport, ServerStatus, Traffic,
+    BackendId, BalancerReport, FailureKind, GREATEST_WEIGHT, Nanos, Outcome, ServerReport,
+    ServerStatus, Traffic,
 };
 use plimsoll_queueing::ServiceTime;
 use rand::{RngCore, SeedableRng};
@@ -21,8 +22,6 @@ use crate::pool_model::{Condition, PoolModel};
 const ERROR_NS: u64 = 1_000_000;
 /// Clients give up on a hanging backend after this.
 const PATIENCE_NS: u64 = 10_000_000_000;
-/// HAProxy's highest weight.
-const GREATEST_WEIGHT: u32 = 256;
 /// Interval at which arrivals are checked for while there is no traffic.
 const SILENCE_NS: u64 = 100_000_000;
 

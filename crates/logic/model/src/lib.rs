@@ -14,7 +14,7 @@ pub use balancer::{
     BalancerReport, Method, MethodKind, ResponseTimes, ServerReport, ServerStatus, Traffic,
 };
 pub use curve::{Curve, Hyperbola};
-pub use plan::{Applied, Objective, Plan, PlanEntry, PlanKind, SinkLimits};
+pub use plan::{Applied, GREATEST_WEIGHT, Objective, Plan, PlanEntry, PlanKind, SinkLimits};
 pub use sample::{FailureKind, Outcome, Sample, Source};
 pub use time::Nanos;
 

@@ -84,6 +84,9 @@ pub struct Plan {
     pub entries: Vec<PlanEntry>,
 }
 
+/// The greatest weight of HAProxy's servers, and of Plimsoll's own.
+pub const GREATEST_WEIGHT: u32 = 256;
+
 /// What a balancer can take.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SinkLimits {
@@ -101,7 +104,8 @@ impl SinkLimits {
     /// runs wild from keeping it busy. `lb_fwrr.c` scales weights by 16, and a round has as many picks as they come
     /// to together.
     pub const fn haproxy() -> Self {
-        SinkLimits { range: 0..=256, min_interval: Duration::from_millis(50), picks_per_weight: 16 }
+        let range = 0..=GREATEST_WEIGHT;
+        SinkLimits { range, min_interval: Duration::from_millis(50), picks_per_weight: 16 }
     }
 }
 

@@ -14,8 +14,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use plimsoll_model::{
-    Applied, BackendId, BalancerReport, Method, Nanos, Plan, ResponseTimes, ServerReport,
-    SinkLimits, Traffic,
+    Applied, BackendId, BalancerReport, GREATEST_WEIGHT, Method, Nanos, Plan, ResponseTimes,
+    ServerReport, SinkLimits, Traffic,
 };
 
 use crate::servers::Roster;
@@ -29,7 +29,7 @@ use wire::{Answer, Question, Refusal, Report, Server};
 
 /// Layer 4 goes through a list of 8,192 places: 32 servers fit with the greatest weight each, and of more servers
 /// weights are rounded. The proxy takes the same.
-const WEIGHTS: RangeInclusive<u32> = 0..=256;
+const WEIGHTS: RangeInclusive<u32> = 0..=GREATEST_WEIGHT;
 /// A programming costs layer 4 a few milliseconds, the proxy microseconds; this only keeps a caller that runs wild from
 /// keeping them busy.
 const MIN_INTERVAL: Duration = Duration::from_millis(50);

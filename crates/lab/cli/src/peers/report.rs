@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use plimsoll_lanes::half_width;
+use plimsoll_lanes::{half_width, mean};
 use plimsoll_terminal::Screen;
 use plimsoll_terminal::table::{Table, left, right};
 use serde::Serialize;
@@ -139,10 +139,6 @@ fn row(of: &Cell, cells: &[Cell], central: &[(f64, f64)], against: Option<&str>)
         of_other: mean(&ratios).map(|mean| (mean, half_width(&ratios))),
         busy: mean_of(|cell| cell.busy),
     }
-}
-
-fn mean(values: &[f64]) -> Option<f64> {
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
 #[cfg(test)]

@@ -253,7 +253,7 @@ fn sweep(
     let mut lanes_cpu = Vec::new();
     for round in 0..rounds {
         for &tasks in tasks {
-            let rate_rps = rate_rps(pool, sizes, scale.core_rps, tasks);
+            let rate_rps = rate_rps(pool, sizes, scale.smallest_rps, tasks);
             // The order alternates, as the first finds what the last run has left.
             let mut order = lanes(pool).to_vec();
             if round % 2 == 1 {
@@ -286,7 +286,7 @@ fn sweep(
             }
         }
     }
-    Ok((points, lanes_cpu, scale.core_rps))
+    Ok((points, lanes_cpu, scale.smallest_rps))
 }
 
 fn one(context: &Context, family: &Family, bed: &mut Bed, turn: &Turn) -> Result<Kept, Failure> {

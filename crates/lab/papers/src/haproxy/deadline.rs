@@ -237,8 +237,7 @@ fn table(pool: ServerPool, points: &[Point]) -> Result<Table, Failure> {
 /// Means over the repetitions.
 fn mean(points: &[Point], method: Method, load: f64, value: fn(&Point) -> f64) -> Option<f64> {
     let those = points.iter().filter(|p| p.method == method && p.load == load);
-    let values: Vec<f64> = those.map(value).collect();
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    plimsoll_lanes::mean(&those.map(value).collect::<Vec<_>>())
 }
 
 fn plot(pool: ServerPool, points: &[Point]) -> Plot {

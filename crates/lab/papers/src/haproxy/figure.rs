@@ -129,7 +129,7 @@ impl Figure {
 
     fn note(&self, outcome: &mut Outcome, measured: &Measured) {
         let Measured { pool, scale, left_out, .. } = measured;
-        outcome.notes.push(scale_note(*pool, self.sizes, scale.core_rps));
+        outcome.notes.push(scale_note(*pool, self.sizes, scale.smallest_rps));
         outcome
             .notes
             .extend(left_out.iter().map(|why| format!("{}: left out: {why}", pool.title())));
@@ -160,7 +160,9 @@ pub fn scale_note(pool: ServerPool, sizes: Sizes, core_rps: f64) -> String {
                 SERVICE.as_millis()
             )
         }
-        _ => format!("a core serves {core_rps:.1} requests/s of this mix, measured before"),
+        _ => format!(
+            "a core of the smallest server serves {core_rps:.1} requests/s of this mix, measured before"
+        ),
     };
     format!(
         "Scale, {}, {}: a task of the paper is {per_task:.4} requests here. 80,000 tasks per 60 s on 5×16 cores are taken \
@@ -185,9 +187,10 @@ pub fn by_repetition(
         |round| -> Vec<Point> { points.iter().filter(|p| p.round == round).cloned().collect() };
     let rounds: Vec<Vec<Comparison>> = (0..=last).map(|round| compare(&alone(round))).collect();
     for (i, one) in all.iter_mut().enumerate() {
-        let values = rounds.iter().filter_map(|round| round.get(i));
-        let values: Vec<String> = values.map(|c| shown_value(&c.ours)).collect();
+        let alone: Vec<&Comparison> = rounds.iter().filter_map(|round| round.get(i)).collect();
+        let values: Vec<String> = alone.iter().map(|c| shown_value(&c.ours)).collect();
         one.what = format!("{} (by repetition {})", one.what, values.join(", "));
+        *one = one.clone().decided_by(&alone);
     }
     all
 }
@@ -250,6 +253,14 @@ mod tests {
         };
         let both = by_repetition(&[point(0, 10.0), point(1, 20.0)], greatest);
         assert_eq!(both[0].what, "the slowest (by repetition 10, 20)");
+        let verdict = |means: [f64; 2]| {
+            let points = [point(0, means[0]), point(1, means[1])];
+            let mut one = by_repetition(&points, greatest).remove(0);
+            one.judge(false);
+            one.verdict().name()
+        };
+        assert_eq!(verdict([10.0, 20.0]), "not comparable", "25 lies within their interval");
+        assert_eq!((verdict([10.0, 10.1]), verdict([40.0, 40.1])), ("agrees", "differs"));
         assert_eq!(both[0].ours, 20.0.into());
         assert_eq!(by_repetition(&[point(0, 10.0)], greatest)[0].what, "the slowest");
     }

@@ -95,6 +95,8 @@ const OTHERS: &[Method] = &[
     haproxy("first, maxconn 8", "first\n    default-server maxconn 8"),
     behind("nginx", Balancer::Nginx("")),
     behind("nginx least_conn", Balancer::Nginx("least_conn;")),
+    behind("nginx random two", Balancer::Nginx("random two least_conn;")),
+    behind("nginx hash", Balancer::Nginx("hash $request_uri consistent;")),
     behind("Envoy ROUND_ROBIN", Balancer::Envoy("ROUND_ROBIN")),
     behind("Envoy LEAST_REQUEST", Balancer::Envoy("LEAST_REQUEST")),
     behind("Envoy RANDOM", Balancer::Envoy("RANDOM")),

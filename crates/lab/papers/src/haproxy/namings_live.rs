@@ -70,7 +70,7 @@ pub fn add(
             _ => Some(Bed::start(context, &family, pool, sizes, (&[], context.seed))?),
         };
         let core_rps = match &bed {
-            Some(bed) => bed.scale(context, &family, cells)?.core_rps,
+            Some(bed) => bed.scale(context, &family, cells)?.smallest_rps,
             None => super::pool::core_rps(),
         };
         let rate_rps = rate_rps(pool, sizes, core_rps, tasks);
@@ -81,8 +81,11 @@ pub fn add(
             found.turns.iter().map(|turn| turn[task]).sum::<f64>() / found.turns.len() as f64
         };
         let turns = [mean(0), mean(1)];
+        // Each naming over the turns that had the same arrivals.
+        let paired = found.uri.iter().enumerate();
+        let paired = paired.map(|(i, uri)| (uri, found.turns[i / TURNS_EVERY as usize]));
         let ratios: Vec<[f64; 2]> =
-            found.uri.iter().map(|uri| [uri[0] / turns[0], uri[1] / turns[1]]).collect();
+            paired.map(|(uri, turns)| [uri[0] / turns[0], uri[1] / turns[1]]).collect();
         for (number, (names, ratio)) in (1_u32..).zip(found.names.iter().zip(&ratios)) {
             let place = placed(&paths(pool, names))?;
             row!(table, pool.provenance(), {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use plimsoll_lanes::Family;
+use plimsoll_lanes::{Family, LaneError, haproxy_version};
 use plimsoll_real::cgroup::Cgroups;
 use plimsoll_real::wordpress::{self, Cost, Instances, Site, WordPressError};
 use plimsoll_real::{Make, Model, Pool, RealError, Servers, calibrate};
@@ -74,6 +74,10 @@ pub fn chosen(context: &Context) -> Result<Vec<ServerPool>, Failure> {
         [] => vec![ServerPool::Emulated],
         pools => pools.to_vec(),
     };
+    // No experiment of the study can do without it.
+    if haproxy_version().is_none() {
+        return Err(LaneError::NoHaproxy.into());
+    }
     for pool in &pools {
         match pool {
             ServerPool::Emulated => {}
@@ -115,16 +119,18 @@ pub struct Bed {
 /// How much the servers can do, measured before.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scale {
-    /// Requests per second that one core serves of GETs and POSTs in halves.
+    /// Requests per second that one core serves of GETs and POSTs in halves: all servers together, over all cores.
     pub core_rps: f64,
-    /// What each request costs; WordPress alone has such.
+    /// The same of the smallest server. Under a small quota a request costs more CPU.
+    pub smallest_rps: f64,
+    /// What each request costs the smallest server; WordPress alone has such.
     pub costs: Vec<(String, String, f64)>,
 }
 
 impl Scale {
     /// Of emulated servers, which is known.
     pub fn emulated() -> Self {
-        Scale { core_rps: core_rps(), costs: Vec::new() }
+        Scale { core_rps: core_rps(), smallest_rps: core_rps(), costs: Vec::new() }
     }
 }
 
@@ -154,12 +160,13 @@ impl Bed {
                     Failure::Other("--pool wordpress: needs --site DIR".to_owned())
                 })?;
                 make_site(context, dir)?;
+                context.under_way("WordPress: each instance serves its first pages")?;
                 let cgroups = cgroups()?;
                 let site = Site::start(family, dir).map_err(of_wordpress)?;
                 let quotas = quotas(pool, sizes);
                 let instances = Instances::start(family, &cgroups, &site, &quotas, 1);
                 let instances = instances.map_err(of_wordpress)?;
-                wordpress::warm_up(&instances).map_err(of_wordpress)?;
+                wordpress::warm_up(&instances, context.interrupt()).map_err(of_wordpress)?;
                 Running::WordPress(Application { instances, _cgroups: cgroups, site })
             }
         };
@@ -277,18 +284,30 @@ impl Bed {
                 let interrupt = context.interrupt();
                 let all = calibrate(family, cgroups, &pool, span, interrupt).map_err(of_real)?;
                 let core_rps = all.iter().sum::<f64>() / REAL_CORES;
-                Ok(Scale { core_rps, costs: Vec::new() })
+                Ok(Scale { core_rps, smallest_rps: all[0] / self.cores()[0], costs: Vec::new() })
             }),
             Running::WordPress(site) => cells.get_or(&cell, || {
-                let costs =
-                    wordpress::costs(&site.instances, context.pick(1, 5)).map_err(of_wordpress)?;
-                let mean_ms =
-                    costs.iter().map(|cost| cost.cpu_ms).sum::<f64>() / costs.len() as f64;
-                let cost = |Cost { method, what, cpu_ms }| (method.to_owned(), what, cpu_ms);
-                Ok(Scale { core_rps: 1e3 / mean_ms, costs: costs.into_iter().map(cost).collect() })
+                context.under_way("WordPress: what each request costs")?;
+                let times = context.pick(1, 5);
+                let all = wordpress::costs(&site.instances, times, context.interrupt());
+                let all = all.map_err(of_wordpress)?;
+                let core_rps: Vec<f64> = all.iter().map(|costs| rps(costs)).collect();
+                let cores = self.cores();
+                let sum: f64 = core_rps.iter().zip(cores).map(|(rps, cores)| rps * cores).sum();
+                let cost = |one: &Cost| (one.method.to_owned(), one.what.clone(), one.cpu_ms);
+                Ok(Scale {
+                    core_rps: sum / cores.iter().sum::<f64>(),
+                    smallest_rps: core_rps[0],
+                    costs: all[0].iter().map(cost).collect(),
+                })
             }),
         }
     }
+}
+
+/// What a core serves a second of requests that cost this, each as often as the others.
+fn rps(costs: &[Cost]) -> f64 {
+    1e3 * costs.len() as f64 / costs.iter().map(|cost| cost.cpu_ms).sum::<f64>()
 }
 
 /// Cores of each server of such a pool.
@@ -315,7 +334,7 @@ fn real(sizes: Sizes) -> Pool {
 fn make_site(context: &Context, dir: &Path) -> Result<(), Failure> {
     let is_empty = std::fs::read_dir(dir).map_or(true, |mut all| all.next().is_none());
     if is_empty {
-        context.progress(0.0, &format!("making a WordPress site in {}", dir.display()))?;
+        context.under_way(&format!("making a WordPress site in {}", dir.display()))?;
         wordpress::up(dir).map_err(of_wordpress)?;
     }
     Ok(())

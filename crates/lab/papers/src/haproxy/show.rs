@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use plimsoll_lanes::half_width;
+use plimsoll_lanes::{half_width, mean};
 
 use super::lane::{Seen, Task};
 use super::method::Method;
 use super::servers::Scale;
-use super::sweep::{Point, mean_and_error, mean_of, values};
+use super::sweep::{Point, mean_of, values};
 use crate::outcome::{Table, row};
 use crate::plot::{Axis, Lines, Plot};
 use crate::{Failure, Provenance};
@@ -44,8 +44,10 @@ pub fn summary(name: &str, title: &str, points: &[Point]) -> Result<Table, Failu
         }
         shown.push(key);
         let all = |value: fn(&Seen) -> f64| values(points, p.method.name, p.task, p.tasks, value);
-        let mean = |value| mean_and_error(&all(value)).map(|(mean, _)| mean);
+        let mean = |value| mean(&all(value));
         let means = all(|seen| seen.mean_ms);
+        let turns = values(points, "roundrobin", p.task, p.tasks, |seen| seen.mean_ms);
+        let gain = ratio_of(&means, &turns);
         row!(table, p.pool.provenance(), {
             tasks_per_60_s: p.tasks, "the paper's rate";
             method: p.method.name;
@@ -56,14 +58,25 @@ pub fn summary(name: &str, title: &str, points: &[Point]) -> Result<Table, Failu
             p99_ms: mean(|seen| seen.p99_ms), "ms, mean over repetitions";
             late: mean(|seen| seen.late), "part after the deadline";
             unanswered: mean(|seen| seen.errors as f64 / (seen.requests.max(1)) as f64), "part";
+            over_roundrobin: gain.0, "× its mean, by repetitions";
+            low: gain.1, "95 %";
+            high: gain.2, "95 %";
         })?;
     }
     Ok(table)
 }
 
+/// The geometric mean of the repetitions' ratios, and the ends of its 95 % interval.
+fn ratio_of(own: &[f64], others: &[f64]) -> (Option<f64>, Option<f64>, Option<f64>) {
+    let logs: Vec<f64> = own.iter().zip(others).map(|(own, other)| (own / other).ln()).collect();
+    let at = |error: f64| Some((mean(&logs)? + error).exp()).filter(|ratio| ratio.is_finite());
+    let half = half_width(&logs);
+    (at(0.0), half.and_then(|half| at(-half)), half.and_then(at))
+}
+
 /// CPU that each request costs, where it was measured.
 pub fn costs(scale: &Scale) -> Result<Table, Failure> {
-    let title = "CPU that each request of the site costs, alone on an instance";
+    let title = "CPU that each request of the site costs, alone on the smallest instance";
     let mut table = Table::empty("costs", title);
     for (task, what, cpu_ms) in &scale.costs {
         row!(table, Provenance::Measured, {

@@ -43,6 +43,8 @@ const LOOK: Duration = Duration::from_secs(60);
 /// It is, where this part of what was asked since the last look got no answer.
 const OVERLOADED: f64 = 0.2;
 const SIZES: Sizes = Sizes::Heterogeneous;
+/// Why a p99 may say nothing.
+const GAVE_UP: &str = "Of either more than 1 % were given up after 10 s.";
 
 /// What is kept of a lane.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -291,14 +293,18 @@ fn against_equal(
     let target = ("below every method with equal weights, learning included", Bound::AtMost(1.0));
     let own = value(points, load, method.name, of);
     let comparison = Comparison::bound(pool.provenance(), what, target, own / ms, "×");
-    let given_up = PATIENCE.as_secs_f64() * 1e3;
-    if own >= given_up && ms >= given_up {
-        return comparison.incomparable("Of either more than 1 % were given up after 10 s.");
+    if gave_up(own) && gave_up(ms) {
+        return comparison.incomparable(GAVE_UP);
     }
     comparison.target().why(
         "It is a target of Plimsoll's, not a statement of the study. Where uri or source is best, its names or the \
          one address of the clients happen to suit the large servers.",
     )
+}
+
+/// Whether so many milliseconds are what a client is willing to wait.
+fn gave_up(ms: f64) -> bool {
+    ms >= PATIENCE.as_secs_f64() * 1e3
 }
 
 /// Against weights in proportion to the quotas, which an administrator knows.
@@ -326,13 +332,15 @@ fn against_cores(pool: ServerPool, points: &[Point], method: &Method) -> Vec<Com
     };
     let nan = |r: Option<f64>| r.unwrap_or(f64::NAN);
     let p99 = |&load: &f64| {
-        let p99: fn(&Seen) -> f64 = |seen| seen.p99_ms;
-        (value(points, load, method.name, p99) / value(points, load, other, p99)).ln()
+        let of = |name| value(points, load, name, |seen| seen.p99_ms);
+        let (own, other) = (of(method.name), of(other));
+        // Where more than 1 % of either were given up, that is no difference.
+        (!(gave_up(own) && gave_up(other))).then(|| (own / other).ln())
     };
-    let p99: Vec<f64> = loads.iter().map(p99).collect();
+    let p99: Vec<f64> = loads.iter().filter_map(p99).collect();
     let lowest = ratios.iter().filter_map(|r| r.low).fold(f64::NAN, f64::max);
     let name = method.name;
-    vec![
+    let mut all = vec![
         bound(
             format!("{title}: mean of {name} over {other}, geometric mean over the loads"),
             &format!("≤ {most:.2}"),
@@ -347,13 +355,15 @@ fn against_cores(pool: ServerPool, points: &[Point], method: &Method) -> Vec<Com
             1.10,
             lowest,
         ),
-        bound(
-            format!("{title}: p99 of {name} over {other}, geometric mean over the loads"),
-            "≤ 1.10",
-            1.10,
-            (p99.iter().sum::<f64>() / p99.len() as f64).exp(),
-        ),
-    ]
+    ];
+    let tail = bound(
+        format!("{title}: p99 of {name} over {other}, geometric mean over the loads"),
+        "≤ 1.10",
+        1.10,
+        nan(plimsoll_lanes::mean(&p99)).exp(),
+    );
+    all.push(if p99.is_empty() { tail.incomparable(GAVE_UP) } else { tail });
+    all
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use plimsoll_lanes::{Family, raise_descriptor_limit};
+use plimsoll_lanes::{Family, mean, raise_descriptor_limit, standard_error};
 
 use super::lane::{Asks, Lane, Seen, Task};
 use super::method::{Method, installed};
@@ -31,7 +31,8 @@ pub fn load(tasks: f64, cores: f64) -> f64 {
     FULL * tasks / FULL_TASKS * FULL_CORES / cores
 }
 
-/// Requests per second here for so many tasks per 60 s there.
+/// Requests per second here for so many tasks per 60 s there, where a core of the smallest server serves so many: it is
+/// what equal parts fill first.
 pub fn rate_rps(pool: ServerPool, sizes: Sizes, core_rps: f64, tasks: f64) -> f64 {
     let cores = f64::from(sizes.cores().iter().sum::<u32>());
     load(tasks, cores) * pool.total_cores(sizes) * core_rps
@@ -145,7 +146,7 @@ pub fn on(
     let all = f64::from(rounds(context)) * plan.tasks.len() as f64 * methods.len() as f64;
     for round in 0..rounds(context) {
         for &tasks in plan.tasks {
-            let rate_rps = rate_rps(pool, plan.sizes, scale.core_rps, tasks);
+            let rate_rps = rate_rps(pool, plan.sizes, scale.smallest_rps, tasks);
             for group in groups(pool, &methods, rate_rps) {
                 let names: Vec<&str> = group.iter().map(|method| method.name).collect();
                 let names = names.join("; ");
@@ -281,15 +282,9 @@ pub fn mean_of(
     mean_and_error(&values(points, method, task, tasks, value))
 }
 
-/// Mean and standard error; nothing of nothing.
+/// Mean and standard error, 0 of one value; nothing of nothing.
 pub fn mean_and_error(values: &[f64]) -> Option<(f64, f64)> {
-    let n = values.len() as f64;
-    if values.is_empty() {
-        return None;
-    }
-    let mean = values.iter().sum::<f64>() / n;
-    let variance = values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / (n - 1.0).max(1.0);
-    Some((mean, (variance / n).sqrt()))
+    Some((mean(values)?, standard_error(values).unwrap_or(0.0)))
 }
 
 #[cfg(test)]

@@ -1,12 +1,15 @@
 //! Five GETs and five POSTs of the site, and what each costs.
 
+use std::panic::resume_unwind;
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
-use plimsoll_lanes::LaneError;
+use plimsoll_lanes::{Interrupt, LaneError};
 use plimsoll_testbed::load::{self, Arrivals, Asked, LoadSpec, Target};
 use serde::Serialize;
 
 use super::{Instances, WordPressError};
+use crate::RealError;
 
 /// The paths of the five GETs: the front page, pages of unequal length, the feed.
 pub const GET: [&str; 5] = ["/", "/page-1/", "/page-3/", "/page-5/", "/feed/"];
@@ -47,12 +50,31 @@ pub struct Cost {
     pub cpu_ms: f64,
 }
 
-/// Serves each kind this often, one at a time, by the first instance, and reads its CPU time.
+/// What each kind costs each instance, all instances at once.
 ///
 /// # Errors
-/// When a request is not answered as it should.
-pub fn costs(instances: &Instances, times: u32) -> Result<Vec<Cost>, WordPressError> {
-    let address = instances.addresses()[0].1;
+/// When a request is not answered as it should, or when interrupted.
+pub fn costs(
+    instances: &Instances,
+    times: u32,
+    interrupt: &Interrupt,
+) -> Result<Vec<Vec<Cost>>, WordPressError> {
+    std::thread::scope(|scope| {
+        let of = |instance| scope.spawn(move || costs_of(instances, instance, times, interrupt));
+        let running: Vec<_> = (0..instances.addresses().len()).map(of).collect();
+        let costs = running.into_iter().map(ScopedJoinHandle::join);
+        costs.map(|costs| costs.unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    })
+}
+
+/// Lets an instance serve each kind this often, one at a time, and reads its CPU time.
+fn costs_of(
+    instances: &Instances,
+    instance: usize,
+    times: u32,
+    interrupt: &Interrupt,
+) -> Result<Vec<Cost>, WordPressError> {
+    let address = instances.addresses()[instance].1;
     let mut all = Vec::new();
     let kinds = gets().into_iter().map(|asked| ("GET", asked));
     let kinds = kinds.chain(posts().into_iter().map(|asked| ("POST", asked)));
@@ -62,10 +84,10 @@ pub fn costs(instances: &Instances, times: u32) -> Result<Vec<Cost>, WordPressEr
             _ => asked.path.clone(),
         };
         // Once for its caches.
-        serve(address, method, &asked, 1)?;
-        let before = instances.cpu_used()?[0];
-        serve(address, method, &asked, times)?;
-        let used = instances.cpu_used()?[0].saturating_sub(before);
+        serve(address, method, &asked, 1, interrupt)?;
+        let before = instances.cpu_used()?[instance];
+        serve(address, method, &asked, times, interrupt)?;
+        let used = instances.cpu_used()?[instance].saturating_sub(before);
         all.push(Cost { method, what, cpu_ms: used.as_secs_f64() * 1e3 / f64::from(times) });
     }
     Ok(all)
@@ -74,14 +96,14 @@ pub fn costs(instances: &Instances, times: u32) -> Result<Vec<Cost>, WordPressEr
 /// Lets every instance serve each kind once, so that the first measurement finds caches as all later ones do.
 ///
 /// # Errors
-/// When a request is not answered as it should.
-pub fn warm_up(instances: &Instances) -> Result<(), WordPressError> {
+/// When a request is not answered as it should, or when interrupted.
+pub fn warm_up(instances: &Instances, interrupt: &Interrupt) -> Result<(), WordPressError> {
     for (_, address) in instances.addresses() {
         for asked in gets() {
-            serve(address, "GET", &asked, 1)?;
+            serve(address, "GET", &asked, 1, interrupt)?;
         }
         for asked in posts() {
-            serve(address, "POST", &asked, 1)?;
+            serve(address, "POST", &asked, 1, interrupt)?;
         }
     }
     Ok(())
@@ -92,8 +114,12 @@ fn serve(
     method: &str,
     asked: &Asked,
     times: u32,
+    interrupt: &Interrupt,
 ) -> Result<(), WordPressError> {
     for _ in 0..times {
+        if interrupt.came() {
+            return Err(RealError::Interrupted.into());
+        }
         let target = Target::resolve(&format!("http://{address}/"))
             .map_err(|problem| LaneError::from(load::LoadError::Invalid(vec![problem])))?;
         // A closed loop of one that ends within its first request.

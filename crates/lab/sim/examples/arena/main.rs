@@ -12,6 +12,7 @@ mod doors;
 use std::time::{Duration, Instant};
 
 use doors::Doors;
+use plimsoll_model::GREATEST_WEIGHT;
 use plimsoll_policy::{Draw, ExpectedDelaySettings, Policy, PolicyKind, Settings, Sight};
 use plimsoll_queueing::ServiceTime;
 use plimsoll_sim::{
@@ -129,7 +130,7 @@ fn run(arena: &Arena, yard: &Yardsticks, method: &Method, balancers: usize) -> A
     let weights = match method.knows {
         Knows::Nothing => vec![1; arena.pool.len()],
         Knows::Cores => arena.pool.iter().map(|b| b.cores).collect(),
-        Knows::Capacities => integer_weights(&arena.capacities_rps(), 256),
+        Knows::Capacities => integer_weights(&arena.capacities_rps(), GREATEST_WEIGHT),
         Knows::StaticSplit => integer_weights(&yard.shares, 1_000_000),
     };
     let mut settings = method.settings;

@@ -6,13 +6,11 @@
 //! `observe layer7 … on-error mark-down`; ours is [`crate::LeastConnections`]. Weights above 256 are
 //! beyond what HAProxy takes: then all are scaled so that the greatest is 256.
 
-use plimsoll_model::Nanos;
+use plimsoll_model::{GREATEST_WEIGHT, Nanos};
 use plimsoll_queueing::HaproxyLeastconn;
 use rand::RngCore;
 
 use crate::{Finish, Policy, Request};
-
-const MAX_WEIGHT: u32 = 256;
 
 /// HAProxy's leastconn.
 pub struct HaproxyLeastconnPolicy {
@@ -40,7 +38,7 @@ impl HaproxyLeastconnPolicy {
 /// Weights as HAProxy takes them, at most 256; what is in stays in.
 pub(super) fn put_in_range(weights: &[u32], in_use: &mut Vec<u32>) {
     let greatest = weights.iter().copied().max().unwrap_or(0);
-    let scale = (f64::from(MAX_WEIGHT) / f64::from(greatest)).min(1.0);
+    let scale = (f64::from(GREATEST_WEIGHT) / f64::from(greatest)).min(1.0);
     // What is in stays in: rounding must not make it 0.
     let scaled = |&w: &u32| ((f64::from(w) * scale).round() as u32).max(w.min(1));
     in_use.clear();

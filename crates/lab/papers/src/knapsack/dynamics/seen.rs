@@ -123,15 +123,12 @@ impl Seen {
 
 /// The mean of what is there; nothing when there is nothing.
 pub fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let (sum, count) = values.fold((0.0, 0u32), |(sum, n), value| (sum + value, n + 1));
-    (count > 0).then(|| sum / f64::from(count))
+    plimsoll_lanes::mean(&values.collect::<Vec<_>>())
 }
 
 /// The standard error of the mean; nothing for fewer than two values.
-pub fn standard_error(values: impl Iterator<Item = f64> + Clone) -> Option<f64> {
-    let (count, middle) = (values.clone().count() as f64, mean(values.clone())?);
-    let squares: f64 = values.map(|value| (value - middle).powi(2)).sum();
-    (count > 1.0).then(|| (squares / (count - 1.0) / count).sqrt())
+pub fn standard_error(values: impl Iterator<Item = f64>) -> Option<f64> {
+    plimsoll_lanes::standard_error(&values.collect::<Vec<_>>())
 }
 
 /// The median over all runs, where one in which it never happened counts as later than any other; and in
