@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::figure::{Figure, by_repetition, ends, mean};
+use super::figure::{Figure, by_repetition, ends, has_rate, mean};
 use super::lane::Task;
 use super::method::STUDY;
 use super::pool::Sizes;
@@ -69,7 +69,7 @@ fn comparisons(points: &[Point]) -> Vec<Comparison> {
         let what = format!("{tier}, 60,000 tasks per 60 s: {what}");
         Comparison::bound(from, what, paper, ours, "×").why(why)
     };
-    vec![
+    let mut all = vec![
         bound(
             "mean of uri over that of the best other method, GET",
             ("uri is best", Bound::AtMost(1.0)),
@@ -96,7 +96,9 @@ fn comparisons(points: &[Point]) -> Vec<Comparison> {
             "The study draws one line for the four; a quarter apart is taken for alike. Near capacity \
              leastconn beats turns, which cannot see that a server is busy.",
         ),
-        Comparison::bound(
+    ];
+    if has_rate(points, APART) {
+        let one = Comparison::bound(
             from,
             format!(
                 "{tier}, 20,000 tasks per 60 s: the greater of first and source over the other, GET"
@@ -107,8 +109,10 @@ fn comparisons(points: &[Point]) -> Vec<Comparison> {
         )
         .why(
             "Without maxconn first has one server, and source has one for clients of one address.",
-        ),
-    ]
+        );
+        all.push(one);
+    }
+    all
 }
 
 #[cfg(test)]

@@ -141,8 +141,8 @@ impl Figure {
         ));
         let clients = "All clients have one address, as the study's one virtual machine of clients had, so source \
                        sends everything to one server. The ids that url_param hashes, 1 to 5, fall on five different servers. GETs are of five paths; the five POSTs are comments, which \
-                       WordPress takes at one path, so uri sends all of them to one server. A request that is not \
-                       answered within 10 s counts with these 10 s.";
+                       WordPress takes at one path, so uri sends all of them to one server. A request that is \
+                       refused, answered wrongly or not within 10 s counts with 10 s.";
         if !outcome.notes.iter().any(|note| note == clients) {
             outcome.notes.push(clients.to_owned());
         }
@@ -199,6 +199,11 @@ pub fn by_repetition(
 pub fn mean(points: &[Point], method: &str, task: Task, tasks: f64) -> f64 {
     let value: fn(&Seen) -> f64 = |seen| seen.mean_ms;
     mean_of(points, method, task, tasks, value).map_or(f64::NAN, |(mean, _)| mean)
+}
+
+/// Whether this rate was run: a quick run has one.
+pub fn has_rate(points: &[Point], tasks: f64) -> bool {
+    points.iter().any(|p| p.tasks == tasks)
 }
 
 /// The least and the greatest mean of these.
