@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_lanes::{Interrupt, raise_descriptor_limit, twice};
 use plimsoll_papers::{
-    Context, Experiment, Failure, Missing, Options, Provenance, Ran, ServerPool,
+    Context, Experiment, Failure, Missing, Options, Provenance, Ran, ServerPool, edge_live, haproxy,
 };
 use plimsoll_terminal::table::{self, Table, left};
 use plimsoll_terminal::{Format, Screen, Tone, complain, exit, fail, json, written};
@@ -244,7 +244,6 @@ fn chosen(args: &RunArgs) -> Result<Vec<&'static Experiment>, Vec<String>> {
     let mut problems = twice("--pool", &options.pools, |pool| pool.name());
     problems.extend(twice("--loads", &options.loads, |load| *load));
     problems.extend(options.problems().into_iter().map(str::to_owned));
-    use plimsoll_papers::{edge_live, haproxy};
     for (is_given, option, names) in [
         (!options.pools.is_empty(), "--pool", haproxy::WITH_OPTIONS),
         (options.site.is_some(), "--site", haproxy::WITH_OPTIONS),

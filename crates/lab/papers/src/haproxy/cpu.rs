@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use plimsoll_lanes::{
-    Family, LOOPBACK, PATIENCE, Proxy, ProxySection, free_addresses, raise_descriptor_limit,
+    Family, LOOPBACK, PATIENCE, Proxy, ProxySection, free_addresses, mean, raise_descriptor_limit,
     timeouts,
 };
 use serde::{Deserialize, Serialize};
@@ -382,25 +382,41 @@ fn comparison(points: &[Point], pool: ServerPool, method: Method, tasks: f64) ->
         .why("The study describes the method and measures nothing of it.")
 }
 
-/// How far apart the servers' utilisations are, over the same under plain random.
+/// How far apart the servers' utilisations are, over the same under plain random, as far as the repetitions decide it.
 fn equality(lanes: &[LaneCpu], pool: ServerPool, method: Method, tasks: f64) -> Comparison {
-    let spread = |method: Method| {
+    let spreads = |method: Method| -> Vec<f64> {
         let those = lanes.iter().filter(|lane| lane.method == method && lane.tasks == tasks);
-        let (sum, count) = those.fold((0.0, 0.0), |(s, n), lane| (s + lane.spread(), n + 1.0));
-        sum / count
+        those.map(LaneCpu::spread).collect()
     };
+    let (own, plain) = (spreads(method), spreads(PLAIN));
+    let all = over_random(pool, method, tasks, (&own, &plain));
+    let alone = own.iter().zip(&plain);
+    let alone: Vec<Comparison> =
+        alone.map(|(own, plain)| over_random(pool, method, tasks, (&[*own], &[*plain]))).collect();
+    all.decided_by(&alone.iter().collect::<Vec<_>>())
+}
+
+/// The same of the means of these.
+fn over_random(
+    pool: ServerPool,
+    method: Method,
+    tasks: f64,
+    (own, plain): (&[f64], &[f64]),
+) -> Comparison {
+    let ratio = mean(own).zip(mean(plain)).map_or(f64::NAN, |(own, plain)| own / plain);
     let what = format!(
         "{}: difference between the most and the least used server under {}, over random's, {tasks:.0} tasks per 60 s",
         pool.title(),
         method.name
     );
     let paper = ("it increases the equality of resource partitioning", Bound::AtMost(1.0));
-    Comparison::bound(pool.provenance(), what, paper, spread(method) / spread(PLAIN), "×")
+    Comparison::bound(pool.provenance(), what, paper, ratio, "×")
         .why("Below the threshold nothing is moved; a small server goes on and off around it.")
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::figure::verdicts;
     use super::super::method::named;
     use super::*;
 
@@ -429,17 +445,13 @@ mod tests {
         };
         let lanes = [lane(PLAIN, &[0.9, 0.5, 0.1]), lane(AWARE, &[0.6, 0.5, 0.4])];
         assert!((lanes[0].spread() - 0.8).abs() < 1e-9);
-        let mut better = equality(&lanes, ServerPool::Real, AWARE, 1.0);
-        better.judge(false);
-        assert_eq!(better.verdict().name(), "agrees");
-        let mut worse = equality(
-            &[lane(PLAIN, &[0.5, 0.4]), lane(AWARE, &[0.5, 0.1])],
-            ServerPool::Real,
-            AWARE,
-            1.0,
-        );
-        worse.judge(false);
-        assert_eq!(worse.verdict().name(), "differs");
+        let said =
+            |lanes: &[LaneCpu]| verdicts(vec![equality(lanes, ServerPool::Real, AWARE, 1.0)]);
+        assert_eq!(said(&lanes), ["agrees"]);
+        let worse = [lane(PLAIN, &[0.5, 0.4]), lane(AWARE, &[0.5, 0.1])];
+        assert_eq!(said(&worse), ["differs"]);
+        let both: Vec<LaneCpu> = lanes.into_iter().chain(worse).collect();
+        assert_eq!(said(&both), ["not comparable"], "one repetition says this, the other that");
     }
 
     #[test]

@@ -117,14 +117,12 @@ fn comparisons(points: &[Point]) -> Vec<Comparison> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::figure::points_of;
+    use super::super::figure::{points_of, verdicts};
     use super::*;
 
     /// What is said of these means of GETs and POSTs at the rate that is judged.
-    fn verdicts(means: impl Fn(&str) -> [f64; 2]) -> Vec<&'static str> {
-        let mut all = comparisons(&points_of(&[APART, JUDGED], |name, _| means(name)));
-        all.iter_mut().for_each(|one| one.judge(false));
-        all.iter().map(|one| one.verdict().name()).collect()
+    fn said(means: impl Fn(&str) -> [f64; 2]) -> Vec<&'static str> {
+        verdicts(comparisons(&points_of(&[APART, JUDGED], |name, _| means(name))))
     }
 
     #[test]
@@ -134,7 +132,7 @@ mod tests {
             "first" | "source" => [400.0, 500.0],
             _ => [100.0, 110.0],
         };
-        assert_eq!(verdicts(paper), ["agrees"; 5]);
+        assert_eq!(said(paper), ["agrees"; 5]);
     }
 
     #[test]
@@ -145,6 +143,6 @@ mod tests {
             "random" => [400.0, 100.0],
             _ => [100.0, 110.0],
         };
-        assert_eq!(verdicts(opposite), ["differs"; 5]);
+        assert_eq!(said(opposite), ["differs"; 5]);
     }
 }

@@ -163,14 +163,12 @@ fn uri_late(points: &[Point], at: &str, those: fn(f64) -> bool) -> Comparison {
 
 #[cfg(test)]
 mod tests {
-    use super::super::figure::points_of;
+    use super::super::figure::{points_of, verdicts};
     use super::*;
 
     /// What is said of these means of GETs and POSTs at a rate; those above 3 s are late.
-    fn verdicts(means: impl Fn(&str, f64) -> [f64; 2]) -> Vec<&'static str> {
-        let mut all = comparisons(&points_of(&[JUDGED, MISSED], means));
-        all.iter_mut().for_each(|one| one.judge(false));
-        all.iter().map(|one| one.verdict().name()).collect()
+    fn said(means: impl Fn(&str, f64) -> [f64; 2]) -> Vec<&'static str> {
+        verdicts(comparisons(&points_of(&[JUDGED, MISSED], means)))
     }
 
     #[test]
@@ -182,7 +180,7 @@ mod tests {
             "static-rr" | "roundrobin" => [300.0, 310.0],
             _ => [100.0, 110.0],
         };
-        assert_eq!(verdicts(paper), ["agrees"; 8]);
+        assert_eq!(said(paper), ["agrees"; 8]);
     }
 
     #[test]
@@ -195,6 +193,6 @@ mod tests {
             "random" => [200.0, 220.0],
             _ => [100.0, 110.0],
         };
-        assert_eq!(verdicts(opposite), ["differs"; 8]);
+        assert_eq!(said(opposite), ["differs"; 8]);
     }
 }

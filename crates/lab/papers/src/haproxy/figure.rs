@@ -173,7 +173,8 @@ pub fn scale_note(pool: ServerPool, sizes: Sizes, core_rps: f64) -> String {
     )
 }
 
-/// The paper's statements held against all points, and what each repetition alone would say.
+/// The paper's statements held against all points, and what each repetition alone would say: where they do not decide
+/// it, there is no verdict.
 pub fn by_repetition(
     points: &[Point],
     compare: fn(&[Point]) -> Vec<Comparison>,
@@ -214,6 +215,13 @@ pub fn ends(points: &[Point], methods: &[&str], task: Task, tasks: f64) -> (f64,
 
 /// Ten times the mean work, emulated.
 pub const DEADLINE: Duration = SERVICE.saturating_mul(10);
+
+/// The verdicts of a full run, for tests.
+#[cfg(test)]
+pub fn verdicts(mut all: Vec<Comparison>) -> Vec<&'static str> {
+    all.iter_mut().for_each(|one| one.judge(false));
+    all.iter().map(|one| one.verdict().name()).collect()
+}
 
 /// One repetition of the study's methods on WordPress at these rates, for tests: `means` tells those of GETs and POSTs.
 /// Where a mean is above the
@@ -260,12 +268,13 @@ mod tests {
         assert_eq!(both[0].what, "the slowest (by repetition 10, 20)");
         let verdict = |means: [f64; 2]| {
             let points = [point(0, means[0]), point(1, means[1])];
-            let mut one = by_repetition(&points, greatest).remove(0);
-            one.judge(false);
-            one.verdict().name()
+            verdicts(by_repetition(&points, greatest))
         };
-        assert_eq!(verdict([10.0, 20.0]), "not comparable", "25 lies within their interval");
-        assert_eq!((verdict([10.0, 10.1]), verdict([40.0, 40.1])), ("agrees", "differs"));
+        assert_eq!(verdict([10.0, 20.0]), ["not comparable"], "25 lies within their interval");
+        assert_eq!(
+            (verdict([10.0, 10.1]), verdict([40.0, 40.1])),
+            (vec!["agrees"], vec!["differs"])
+        );
         assert_eq!(both[0].ours, 20.0.into());
         assert_eq!(by_repetition(&[point(0, 10.0)], greatest)[0].what, "the slowest");
     }

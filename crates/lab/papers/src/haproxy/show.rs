@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use plimsoll_lanes::{half_width, mean};
+use plimsoll_real::Ratio;
 
 use super::lane::{Seen, Task};
 use super::method::Method;
@@ -47,7 +48,8 @@ pub fn summary(name: &str, title: &str, points: &[Point]) -> Result<Table, Failu
         let mean = |value| mean(&all(value));
         let means = all(|seen| seen.mean_ms);
         let turns = values(points, "roundrobin", p.task, p.tasks, |seen| seen.mean_ms);
-        let gain = ratio_of(&means, &turns);
+        let pairs: Vec<(f64, f64)> = means.iter().copied().zip(turns).collect();
+        let ratio = Ratio::of(&pairs).filter(|ratio| ratio.value.is_finite());
         row!(table, p.pool.provenance(), {
             tasks_per_60_s: p.tasks, "the paper's rate";
             method: p.method.name;
@@ -58,20 +60,12 @@ pub fn summary(name: &str, title: &str, points: &[Point]) -> Result<Table, Failu
             p99_ms: mean(|seen| seen.p99_ms), "ms, mean over repetitions";
             late: mean(|seen| seen.late), "part after the deadline";
             unanswered: mean(|seen| seen.errors as f64 / (seen.requests.max(1)) as f64), "part";
-            over_roundrobin: gain.0, "× its mean, by repetitions";
-            low: gain.1, "95 %";
-            high: gain.2, "95 %";
+            over_roundrobin: ratio.map(|ratio| ratio.value), "× its mean, repetitions in pairs";
+            low: ratio.and_then(|ratio| ratio.low), "95 %";
+            high: ratio.and_then(|ratio| ratio.high), "95 %";
         })?;
     }
     Ok(table)
-}
-
-/// The geometric mean of the repetitions' ratios, and the ends of its 95 % interval.
-fn ratio_of(own: &[f64], others: &[f64]) -> (Option<f64>, Option<f64>, Option<f64>) {
-    let logs: Vec<f64> = own.iter().zip(others).map(|(own, other)| (own / other).ln()).collect();
-    let at = |error: f64| Some((mean(&logs)? + error).exp()).filter(|ratio| ratio.is_finite());
-    let half = half_width(&logs);
-    (at(0.0), half.and_then(|half| at(-half)), half.and_then(at))
 }
 
 /// CPU that each request costs, where it was measured.

@@ -79,8 +79,8 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         outcome.notes.push(format!(
             "{}: a core serves {core_rps:.1} requests/s of the mix, all servers have {:.1} cores; {} a lane from its \
              first request on, Plimsoll's learning included; a lane without Plimsoll ends earlier where more than \
-             {:.0} % of a minute's requests got no answer. A request that is not answered within 10 s counts with \
-             these 10 s.",
+             {:.0} % of a minute's requests got no answer. A request that is refused, answered wrongly or not \
+             within 10 s counts with 10 s.",
             pool.title(),
             pool.total_cores(SIZES),
             format_duration(length(context, pool)),
