@@ -65,6 +65,10 @@ pub struct RunArgs {
     /// Parts of the servers' capacity that clients ask for, where an experiment of that study has them
     #[arg(long, value_name = "PART,…", value_delimiter = ',')]
     loads: Vec<f64>,
+    /// Cores of each server, where an experiment of that study has a choice, such as 2,2,4; for real servers and
+    /// WordPress the proportions in which they share the machine's
+    #[arg(long, value_name = "CORES,…", value_delimiter = ',')]
+    sizes: Vec<u32>,
     /// How long live experiments of network functions measure each point; their own choice by default
     #[arg(long, value_name = "D", value_parser = super::duration)]
     window: Option<Duration>,
@@ -80,6 +84,7 @@ impl RunArgs {
             site: self.site.clone(),
             lane: self.lane,
             loads: self.loads.clone(),
+            sizes: self.sizes.clone(),
             window: self.window,
         }
     }
@@ -248,7 +253,8 @@ fn chosen(args: &RunArgs) -> Result<Vec<&'static Experiment>, Vec<String>> {
         (!options.pools.is_empty(), "--pool", haproxy::WITH_OPTIONS),
         (options.site.is_some(), "--site", haproxy::WITH_OPTIONS),
         (options.lane.is_some(), "--lane", haproxy::WITH_OPTIONS),
-        (!options.loads.is_empty(), "--loads", &[haproxy::WITH_LOADS]),
+        (!options.loads.is_empty(), "--loads", &[haproxy::WITH_LOADS_AND_SIZES]),
+        (!options.sizes.is_empty(), "--sizes", &[haproxy::WITH_LOADS_AND_SIZES]),
         (options.window.is_some(), "--window", edge_live::WITH_WINDOW),
     ] {
         let without = found.iter().map(|e| e.name).filter(|name| !names.contains(name));

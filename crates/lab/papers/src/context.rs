@@ -33,6 +33,11 @@ impl ServerPool {
     }
 }
 
+/// How many servers a person may choose.
+const SERVERS: std::ops::RangeInclusive<usize> = 2..=16;
+/// Emulated cores whose requests two real ones carry, the balancer's and the clients' among it.
+const EMULATED_CORES: u64 = 40;
+
 /// What a person may choose of an experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Options {
@@ -45,6 +50,9 @@ pub struct Options {
     /// Parts of what the servers can do; none for the experiment's own choice.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub loads: Vec<f64>,
+    /// Cores of each server, or their proportions where servers are real; none for the experiment's own choice.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sizes: Vec<u32>,
     /// How long each point of a live experiment of network functions is measured; none for its own choice.
     pub window: Option<Duration>,
 }
@@ -66,6 +74,21 @@ impl Options {
         if self.loads.iter().any(|load| !(0.01..=2.0).contains(load)) {
             found.push("--loads: expected parts of the capacity from 0.01 to 2, such as 0.7");
         }
+        if !self.sizes.is_empty() {
+            if !SERVERS.contains(&self.sizes.len())
+                || self.sizes.iter().any(|n| !(1..=256).contains(n))
+            {
+                found.push("--sizes: expected 2 to 16 servers of 1 to 256 cores, such as 2,2,4");
+            }
+            let is_emulated = self.pools.is_empty() || self.pools.contains(&ServerPool::Emulated);
+            if is_emulated && self.sizes.iter().map(|&n| u64::from(n)).sum::<u64>() > EMULATED_CORES
+            {
+                found.push(
+                    "--sizes: expected at most 40 cores together where servers are emulated; real ones and WordPress \
+                     share the machine's in these proportions",
+                );
+            }
+        }
         if self.window.is_some_and(|window| window < Duration::from_secs(1)) {
             found.push("--window: expected at least 1s");
         }
@@ -75,16 +98,20 @@ impl Options {
     /// As they are written on the command line, with a blank before.
     pub(crate) fn text(&self) -> String {
         let names: Vec<&str> = self.pools.iter().map(|pool| pool.name()).collect();
-        let pools = Some(names.join(",")).filter(|names| !names.is_empty());
-        let pools = pools.map(|names| format!(" --pool {names}"));
+        let pools = list("--pool", &names);
         let site = self.site.as_ref().map(|site| format!(" --site {}", site.display()));
         let lane = self.lane.map(|lane| format!(" --lane {}", format_duration(lane)));
-        let loads = self.loads.iter().map(f64::to_string).collect::<Vec<_>>().join(",");
-        let loads = Some(loads).filter(|loads| !loads.is_empty());
-        let loads = loads.map(|loads| format!(" --loads {loads}"));
+        let loads = list("--loads", &self.loads);
+        let sizes = list("--sizes", &self.sizes);
         let window = self.window.map(|window| format!(" --window {}", format_duration(window)));
-        [pools, site, lane, loads, window].into_iter().flatten().collect()
+        [pools, site, lane, loads, sizes, window].into_iter().flatten().collect()
     }
+}
+
+/// An option with these values; nothing where there are none.
+fn list<T: fmt::Display>(option: &str, values: &[T]) -> Option<String> {
+    let values: Vec<String> = values.iter().map(T::to_string).collect();
+    (!values.is_empty()).then(|| format!(" {option} {}", values.join(",")))
 }
 
 type Progress = Box<dyn Fn(f64, &str) + Send + Sync>;

@@ -165,7 +165,9 @@ fn a_client_that_leaves_is_out_at_once_and_never_sent() {
     let taken = Taken::new(2, ", queue: { timeout: 60s, max_requests: 2 }");
     let mut clients = taken.waiting(2);
     drop(clients.remove(0));
-    until("its place is free", || waits(&taken.proxy).now == 1);
+    until("its place is free", || {
+        matches!(waits(&taken.proxy), QueueStatus { now: 1, client_left: 1, .. })
+    });
     clients.extend(taken.waiting(1));
     let status = waits(&taken.proxy);
     assert_eq!(status, QueueStatus { now: 2, total: 3, refused: 0, client_left: 1 });

@@ -42,7 +42,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 /// Parts of what the pool can do.
 const LOADS: [f64; 4] = [0.7, 0.9, 1.1, 1.4];
-const SIZES: Sizes = Sizes::Homogeneous;
+const SIZES: Sizes<'static> = Sizes::Homogeneous;
 /// More than ever are in flight: nothing is refused for want of room.
 const ROOM: u32 = 100_000;
 const UNAWARE: Method = called("deadline unknown");

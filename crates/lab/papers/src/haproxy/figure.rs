@@ -19,7 +19,7 @@ pub struct Figure {
     /// What files are called after.
     pub name: &'static str,
     /// The servers.
-    pub sizes: Sizes,
+    pub sizes: Sizes<'static>,
     /// The paper's rates, tasks per 60 s.
     pub tasks: &'static [f64],
     /// That of a quick run.

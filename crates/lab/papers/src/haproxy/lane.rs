@@ -171,19 +171,17 @@ impl Lane {
         family: &Family,
         method: Method,
         servers: &Addresses,
-        cores: [u32; 5],
+        cores: &[u32],
         name: &str,
     ) -> Result<Self, Failure> {
-        let weights = match method.weights {
-            Weights::Equal => [1; 5],
-            Weights::Cores => cores,
+        let server = |((name, address), &cores): (&(String, SocketAddr), &u32)| {
+            let weight = match method.weights {
+                Weights::Equal => 1,
+                Weights::Cores => cores,
+            };
+            Server { name: name.clone(), address: *address, weight }
         };
-        let server = |((name, address), weight): (&(String, SocketAddr), u32)| Server {
-            name: name.clone(),
-            address: *address,
-            weight,
-        };
-        let list: Vec<Server> = servers.iter().zip(weights).map(server).collect();
+        let list: Vec<Server> = servers.iter().zip(cores).map(server).collect();
         let front = Front::start(family, method.balancer, &list, name)?;
         let daemon = match (&front, method.is_steered) {
             (Front::Haproxy(haproxy), true) => {

@@ -5,7 +5,7 @@
 //! picks/        every deterministic method of a real HAProxy against our policy, request by request
 //! method.rs     the study's methods, and what it lacks
 //! pool.rs       the servers' sizes, and what clients ask of them
-//! servers.rs    five servers that run: emulated, the lab's own in control groups, or WordPress
+//! servers.rs    servers that run: emulated, the lab's own in control groups, or WordPress
 //! lane.rs       one method under load: a balancer, clients that GET and clients that POST
 //! sweep.rs      methods over rates; the scale
 //! figure.rs     what Figures 7 and 8 share
@@ -14,7 +14,7 @@
 //! namings.rs    uri under many namings of the pages, simulated
 //! namings_live.rs  the same on servers that run
 //! cpu.rs        random among servers whose CPU has room, on a stock HAProxy
-//! steered.rs    Plimsoll on the unequal pool, learning included
+//! steered.rs    Plimsoll on the unequal pool or on one's own, learning included
 //! deadline.rs   deadline refusal live in our proxy
 //! knobs.rs      each knob against its default, in pairs
 //! ```
@@ -72,8 +72,8 @@ pub const WITH_OPTIONS: &[&str] = &[
     deadline::EXPERIMENT.name,
 ];
 
-/// The one whose loads a person may choose.
-pub const WITH_LOADS: &str = steered::EXPERIMENT.name;
+/// The one whose loads and servers' sizes a person may choose.
+pub const WITH_LOADS_AND_SIZES: &str = steered::EXPERIMENT.name;
 
 /// What it shows and no experiment repeats.
 pub const MISSING: &[Missing] = &[PAPER.missing(

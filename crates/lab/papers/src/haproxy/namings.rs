@@ -42,7 +42,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 const GETS: [f64; 5] = [0.6, 0.6, 0.8, 1.2, 0.8];
 const POSTS: [f64; 5] = [0.8, 1.0, 1.2, 1.4, 1.6];
 /// Tasks per 60 s on each pool, below what equal parts overload: a quarter and three quarters of that.
-const RATES: [(Sizes, f64); 4] = [
+const RATES: [(Sizes<'static>, f64); 4] = [
     (Sizes::Homogeneous, 20_000.0),
     (Sizes::Homogeneous, 60_000.0),
     (Sizes::Heterogeneous, 5_000.0),
@@ -74,7 +74,7 @@ pub fn placed(names: &[String]) -> Result<Vec<usize>, Failure> {
 
 /// Mean response times of GETs and POSTs, milliseconds; `place` gives each page's server, or turns.
 fn simulate(
-    cores: [u32; 5],
+    cores: &[u32],
     rate_rps: f64,
     requests: u32,
     place: Option<&[usize]>,
@@ -82,7 +82,7 @@ fn simulate(
 ) -> [f64; 2] {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut free: Vec<BinaryHeap<Reverse<u64>>> =
-        cores.map(|n| (0..n).map(|_| Reverse(0)).collect()).into();
+        cores.iter().map(|&n| (0..n).map(|_| Reverse(0)).collect()).collect();
     let mut exponential = |mean: f64| -(1.0 - rng.random::<f64>()).ln() * mean;
     let (mut now, mut turn) = (0.0, 0);
     let (mut sum, mut count) = ([0.0; 2], [0.0; 2]);
@@ -165,14 +165,14 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         .flat_map(|plan| [Naming::Ten, Naming::WordPress].map(|naming| (plan, naming)));
     for (step, ((sizes, tasks), naming)) in plans.enumerate() {
         let rate = rate_rps(tasks);
-        let turns = simulate(sizes.emulated(), rate, requests, None, context.seed);
+        let turns = simulate(&sizes.emulated(), rate, requests, None, context.seed);
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(context.seed);
         let mut ratios = Vec::new();
         for i in 0..namings {
             let done = step as f64 + f64::from(i) / f64::from(namings);
             context.progress(done / 8.0 * simulated, naming.name())?;
             let place = placed(&naming.draw(&mut rng))?;
-            let uri = simulate(sizes.emulated(), rate, requests, Some(&place), context.seed);
+            let uri = simulate(&sizes.emulated(), rate, requests, Some(&place), context.seed);
             let ratio = [uri[0] / turns[0], uri[1] / turns[1]];
             row!(table, Provenance::Simulated, {
                 servers: sizes.name();
@@ -266,13 +266,13 @@ mod tests {
     #[test]
     fn the_simulation_knows_one_core_and_the_price_of_sharing_a_server() {
         // One page each: no waiting to speak of.
-        let light = simulate([1; 5], 0.5, 200_000, None, 1);
+        let light = simulate(&[1; 5], 0.5, 200_000, None, 1);
         let due = |costs: [f64; 5]| 60.0 * costs.iter().sum::<f64>() / 5.0;
         for (got, due) in light.iter().zip([due(GETS), due(POSTS)]) {
             assert!((got / due - 1.0).abs() < 0.06, "{got} for {due}");
         }
-        let apart = simulate([1; 5], 20.0, 50_000, None, 1);
-        let together = simulate([1; 5], 20.0, 50_000, Some(&[0, 0, 0, 0, 0, 1, 2, 3, 4, 4]), 1);
+        let apart = simulate(&[1; 5], 20.0, 50_000, None, 1);
+        let together = simulate(&[1; 5], 20.0, 50_000, Some(&[0, 0, 0, 0, 0, 1, 2, 3, 4, 4]), 1);
         assert!(together[0] > 1.5 * apart[0], "{together:?} {apart:?}");
     }
 }

@@ -24,7 +24,8 @@ use crate::plot::{Axis, Lines, Plot};
 use crate::{Comparison, Context, Failure, ServerPool};
 
 /// The higher of the simulated rates: tasks per 60 s.
-const RATES: [(Sizes, f64); 2] = [(Sizes::Homogeneous, 60_000.0), (Sizes::Heterogeneous, 15_000.0)];
+const RATES: [(Sizes<'static>, f64); 2] =
+    [(Sizes::Homogeneous, 60_000.0), (Sizes::Heterogeneous, 15_000.0)];
 /// Lanes of roundrobin among those of uri.
 const TURNS_EVERY: u32 = 5;
 
@@ -33,7 +34,7 @@ struct Namings<'a> {
     context: &'a Context,
     family: &'a Family,
     pool: ServerPool,
-    sizes: Sizes,
+    sizes: Sizes<'a>,
     rate_rps: f64,
     part: (f64, f64),
 }
@@ -128,8 +129,8 @@ pub fn add(
     Ok(())
 }
 
-impl Namings<'_> {
-    fn run(&self, cells: &mut Cells, mut bed: Option<&mut Bed>) -> Result<Found, Failure> {
+impl<'a> Namings<'a> {
+    fn run(&self, cells: &mut Cells, mut bed: Option<&mut Bed<'a>>) -> Result<Found, Failure> {
         let count: u32 = self.context.pick(2, 20);
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(self.context.seed);
         let mut found = Found { turns: Vec::new(), names: Vec::new(), uri: Vec::new() };
@@ -163,7 +164,7 @@ impl Namings<'_> {
         number: u32,
         count: u32,
         names: &[String],
-        shared: Option<&mut Bed>,
+        shared: Option<&mut Bed<'a>>,
     ) -> Result<Vec<(Task, Seen)>, Failure> {
         // Turns and the namings beside them have the same arrivals, the next turns others.
         let seed = self.context.seed + 1_000 * u64::from(number / TURNS_EVERY);

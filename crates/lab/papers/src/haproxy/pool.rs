@@ -1,4 +1,5 @@
-//! The application tier: five servers that are alike, or as unequal as in Table 4, and what clients ask of them.
+//! The application tier: five servers that are alike, or as unequal as in Table 4, or a person's own; and what clients ask
+//! of them.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -27,33 +28,40 @@ const COSTS: [(&str, f64); 6] = [
 
 /// The servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sizes {
+pub enum Sizes<'a> {
     /// 5 × 16 cores.
     Homogeneous,
     /// 4, 8, 16, 32 and 48 cores: Table 4.
     Heterogeneous,
+    /// A person's own.
+    Own(&'a [u32]),
 }
 
-impl Sizes {
+impl<'a> Sizes<'a> {
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Sizes::Homogeneous => "homogeneous",
             Sizes::Heterogeneous => "heterogeneous",
+            Sizes::Own(_) => "own",
         }
     }
 
-    /// The paper's cores.
-    pub fn cores(self) -> [u32; 5] {
+    /// Cores of each, or their proportions.
+    pub fn cores(self) -> &'a [u32] {
         match self {
-            Sizes::Homogeneous => [16; 5],
-            Sizes::Heterogeneous => [4, 8, 16, 32, 48],
+            Sizes::Homogeneous => &[16; 5],
+            Sizes::Heterogeneous => &[4, 8, 16, 32, 48],
+            Sizes::Own(cores) => cores,
         }
     }
 
-    /// The paper's cores over four: what is emulated.
-    pub fn emulated(self) -> [u32; 5] {
-        self.cores().map(|cores| cores / 4)
+    /// Cores of each emulated one: of the paper's a quarter.
+    pub fn emulated(self) -> Vec<u32> {
+        match self {
+            Sizes::Own(cores) => cores.to_vec(),
+            _ => self.cores().iter().map(|cores| cores / 4).collect(),
+        }
     }
 }
 
@@ -125,7 +133,8 @@ pub fn work_ms(task: Task) -> f64 {
 /// its own work. Work is taken as exponential, of all types together.
 pub fn limit_wait_ms(sizes: Sizes, rate_rps: f64, requests: u32, seed: u64) -> f64 {
     let service_us = 1e6 / core_rps();
-    let stations = sizes.emulated().map(|cores| Station { cores, service_us });
+    let station = |cores: u32| Station { cores, service_us };
+    let stations: Vec<Station> = sizes.emulated().into_iter().map(station).collect();
     let warm_up = requests / 10;
     let run = Run { rate_rps, requests, warm_up, service: ServiceTime::Exponential };
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);

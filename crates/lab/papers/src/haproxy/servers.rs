@@ -1,4 +1,4 @@
-//! Five servers that run: emulated, the lab's own in control groups, or WordPress.
+//! Servers that run: emulated, the lab's own in control groups, or WordPress.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -107,12 +107,12 @@ struct Application {
     site: Site,
 }
 
-/// Five servers that run; they end with this value.
-pub struct Bed {
+/// Servers that run; they end with this value.
+pub struct Bed<'a> {
     /// What they are.
     pub pool: ServerPool,
     /// Their sizes.
-    pub sizes: Sizes,
+    pub sizes: Sizes<'a>,
     running: Running,
 }
 
@@ -134,7 +134,7 @@ impl Scale {
     }
 }
 
-impl Bed {
+impl<'a> Bed<'a> {
     /// Starts them. Service times of emulated ones are drawn with `seed`: another for each repetition that has servers
     /// of its own.
     ///
@@ -144,7 +144,7 @@ impl Bed {
         context: &Context,
         family: &Family,
         pool: ServerPool,
-        sizes: Sizes,
+        sizes: Sizes<'a>,
         (names, seed): (&Names, u64),
     ) -> Result<Self, Failure> {
         let running = match pool {
@@ -183,7 +183,7 @@ impl Bed {
     }
 
     /// Cores of each, or its part of one.
-    pub fn cores(&self) -> [f64; 5] {
+    pub fn cores(&self) -> Vec<f64> {
         quotas(self.pool, self.sizes)
     }
 
@@ -293,7 +293,7 @@ impl Bed {
                 let all = all.map_err(of_wordpress)?;
                 let core_rps: Vec<f64> = all.iter().map(|costs| rps(costs)).collect();
                 let cores = self.cores();
-                let sum: f64 = core_rps.iter().zip(cores).map(|(rps, cores)| rps * cores).sum();
+                let sum: f64 = core_rps.iter().zip(&cores).map(|(rps, cores)| rps * cores).sum();
                 let cost = |one: &Cost| (one.method.to_owned(), one.what.clone(), one.cpu_ms);
                 Ok(Scale {
                     core_rps: sum / cores.iter().sum::<f64>(),
@@ -311,15 +311,15 @@ fn rps(costs: &[Cost]) -> f64 {
 }
 
 /// Cores of each server of such a pool.
-fn quotas(pool: ServerPool, sizes: Sizes) -> [f64; 5] {
-    let cores = sizes.cores().map(f64::from);
-    let sum: f64 = cores.iter().sum();
-    cores.map(|cores| pool.total_cores(sizes) * cores / sum)
+fn quotas(pool: ServerPool, sizes: Sizes) -> Vec<f64> {
+    let sum = f64::from(sizes.cores().iter().sum::<u32>());
+    let quota = |&cores: &u32| pool.total_cores(sizes) * f64::from(cores) / sum;
+    sizes.cores().iter().map(quota).collect()
 }
 
 fn real(sizes: Sizes) -> Pool {
     Pool {
-        sizes: Pool::sizes(&sizes.cores().map(f64::from), REAL_CORES),
+        sizes: Pool::sizes(&quotas(ServerPool::Real, sizes), REAL_CORES),
         period: PERIOD,
         cpus: None,
         make: Make::Own,

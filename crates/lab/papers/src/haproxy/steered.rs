@@ -1,5 +1,6 @@
-//! Plimsoll on the unequal pool at 50, 70 and 85 % of what it can do, learning included: every method of the study with
-//! equal weights, turns and counting with weights in proportion to the quotas, and Plimsoll over both.
+//! Plimsoll on the unequal pool, or on one of a person's own sizes, at 50, 70 and 85 % of what it can do, learning
+//! included: every method of the study with equal weights, turns and counting with weights in proportion to the quotas,
+//! and Plimsoll over both.
 //!
 //! All lanes have the same arrivals; what Plimsoll's first minutes cost its clients counts. A lane whose weights nobody
 //! changes ends early where servers are overloaded: at the same rate they stay so, and each request that gets no
@@ -42,7 +43,6 @@ const LOADS: [f64; 3] = [0.5, 0.7, 0.85];
 const LOOK: Duration = Duration::from_secs(60);
 /// It is, where this part of what was asked since the last look got no answer.
 const OVERLOADED: f64 = 0.2;
-const SIZES: Sizes = Sizes::Heterogeneous;
 /// Why a p99 may say nothing.
 const GAVE_UP: &str = "Of either more than 1 % were given up after 10 s.";
 
@@ -76,13 +76,16 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
             plot(pool, &points, name, if mean { |s| s.mean_ms } else { |s| s.p99_ms })
         }));
         outcome.comparisons.extend(comparisons(pool, &points));
+        let sizes = sizes(context);
+        let cores: Vec<String> = sizes.cores().iter().map(u32::to_string).collect();
         outcome.notes.push(format!(
-            "{}: a core serves {core_rps:.1} requests/s of the mix, all servers have {:.1} cores; {} a lane from its \
+            "{}: a core serves {core_rps:.1} requests/s of the mix, all servers have {:.1} cores, as {}; {} a lane from its \
              first request on, Plimsoll's learning included; a lane without Plimsoll ends earlier where more than \
              {:.0} % of a minute's requests got no answer. A request that is refused, answered wrongly or not \
              within 10 s counts with 10 s.",
             pool.title(),
-            pool.total_cores(SIZES),
+            pool.total_cores(sizes),
+            cores.join(" : "),
             format_duration(length(context, pool)),
             100.0 * OVERLOADED
         ));
@@ -101,6 +104,14 @@ fn length(context: &Context, pool: ServerPool) -> Duration {
     context.options.lane.unwrap_or(default)
 }
 
+/// The study's, or a person's own.
+fn sizes(context: &Context) -> Sizes<'_> {
+    match &context.options.sizes[..] {
+        [] => Sizes::Heterogeneous,
+        own => Sizes::Own(own),
+    }
+}
+
 /// Plimsoll's run between those that they are held against, so that a drift of the machine touches both sides.
 fn methods() -> Vec<Method> {
     [STUDY, STEERED, BY_CORES].concat()
@@ -113,7 +124,8 @@ fn sweep(
     part: (f64, f64),
 ) -> Result<(Vec<Point>, f64), Failure> {
     let family = Family::start()?;
-    let mut bed = Bed::start(context, &family, pool, SIZES, (&[], context.seed))?;
+    let sizes = sizes(context);
+    let mut bed = Bed::start(context, &family, pool, sizes, (&[], context.seed))?;
     let core_rps = bed.scale(context, &family, cells)?.core_rps;
     let loads = match &context.options.loads[..] {
         [] => context.pick(&LOADS[1..2], &LOADS),
@@ -122,7 +134,7 @@ fn sweep(
     let all = (loads.len() * methods().len()) as f64;
     let mut points = Vec::new();
     for &load in loads {
-        let rate_rps = load * pool.total_cores(SIZES) * core_rps;
+        let rate_rps = load * pool.total_cores(sizes) * core_rps;
         for method in methods() {
             let at = |n: usize| part.0 + (part.1 - part.0) * n as f64 / all;
             let number = points.len();

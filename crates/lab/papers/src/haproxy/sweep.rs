@@ -61,7 +61,7 @@ pub struct Point {
 #[derive(Clone, Copy, Debug)]
 pub struct Plan<'a> {
     /// The servers.
-    pub sizes: Sizes,
+    pub sizes: Sizes<'a>,
     /// The balancer.
     pub methods: &'a [Method],
     /// The paper's rates, tasks per 60 s.
@@ -191,7 +191,7 @@ struct Lanes<'a> {
     context: &'a Context,
     family: &'a Family,
     pool: ServerPool,
-    sizes: Sizes,
+    sizes: Sizes<'a>,
     asks: Asks,
 }
 

@@ -72,6 +72,10 @@ fn limits_by_backend_are_never_passed_and_all_of_them_are_used() {
     }
 }
 
+/// For messages: what a new policy may lack.
+const RAMPING: &str = "`ramping` in src/kind.rs says how slow start reaches a policy, `outruns_slow_start` in \
+     tests/registry/guards.rs which it holds back little";
+
 /// The policies that slow start holds back little: what has the lowest latency or the least load comes first whatever its
 /// weight, and where a pick is turned away the next one comes back to it.
 fn outruns_slow_start(kind: PolicyKind) -> bool {
@@ -97,8 +101,7 @@ fn a_backend_that_joins_or_returns_starts_slowly() {
         if !outruns_slow_start(way.kind) && way.kind != PolicyKind::LeastconnHaproxy {
             assert!(
                 parts[0] < 0.12 && parts[0] < parts[1] && parts[1] < parts[2],
-                "{way}: {parts:?}; `ramping` in src/kind.rs says how slow start reaches a policy, `outruns_slow_start` \
-                 in tests/registry/guards.rs which it holds back little"
+                "{way}: {parts:?}; {RAMPING}"
             );
         }
         assert!(parts[3] > 0.15, "{way}: {parts:?}");
@@ -215,7 +218,7 @@ fn an_ejected_backend_gets_nothing_and_then_starts_slowly() {
         let back = share(&stream.run(1_000, 1_000.0, WELL), 1);
         let slowly = way.kind != PolicyKind::LeastconnHaproxy;
         let forgiven = back > 0.0 || way.kind == PolicyKind::PowerOfNLatency;
-        assert!(forgiven && (back < 0.15 || !slowly), "{way}: {back:.3}");
+        assert!(forgiven && (back < 0.15 || !slowly), "{way}: {back:.3}; {RAMPING}");
         stream.run(60_000, 1_000.0, WELL);
         let well = share(&stream.run(5_000, 1_000.0, WELL), 1);
         assert!(well > 0.12, "{way}: {well:.3}");

@@ -31,11 +31,11 @@ const WEIGHT: &str = "`weight` in tests/registry/shares.rs says what a weight me
 fn weight(way: &Way) -> Weight {
     use PolicyKind::{ExpectedDelay, PowerOfNLatency, Prequal};
     match way.kind {
-        _ if is_blind(way) => Weight::Share,
-        PolicyKind::HashRing | PolicyKind::HashMaglev => Weight::Bounded,
+        PolicyKind::HashRing | PolicyKind::HashMaglev if !is_blind(way) => Weight::Bounded,
         PowerOfNLatency => Weight::Chance,
         // With three probes for three backends Prequal asks all of them.
         ExpectedDelay | Prequal => Weight::InOrOut,
+        _ if is_blind(way) => Weight::Share,
         _ => Weight::Scale,
     }
 }
