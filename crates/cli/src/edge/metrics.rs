@@ -71,7 +71,7 @@ fn render(status: &Status, started_unix_ms: i64) -> Page {
     for (family, entries) in [("4", status.table.entries4), ("6", status.table.entries6)] {
         page.sample(&[("family", family)], f64::from(entries));
     }
-    let help = "Packets that did not go straight to a node, by reason.";
+    let help = "Packets that did not take the fast path to a node, by reason.";
     page.family("plimsoll_edge_reasons_total", Kind::Counter, help);
     for (reason, count) in &status.reasons {
         page.sample(&[("reason", reason)], *count as f64);

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use plimsoll_store::{Batch, EventRecord, PlanRecord, Store, StoredSample};
+use plimsoll_store::{Batch, EventRecord, PlanRecord, Store};
 use tokio::sync::{oneshot, watch};
 
 /// What waits for a disk that hangs; beyond that, entries are dropped, and that is said.
@@ -20,7 +20,6 @@ const FLUSH_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 enum Entry {
     Memory(Arc<str>, Vec<u8>),
-    Sample(Arc<str>, Arc<str>, StoredSample),
     Plan(Arc<str>, PlanRecord),
     Event(Arc<str>, EventRecord),
     Written(oneshot::Sender<()>),
@@ -62,11 +61,6 @@ impl Keeper {
     /// What the controller of a service has learned.
     pub fn memory(&self, service: &Arc<str>, bytes: Vec<u8>) {
         self.put(Entry::Memory(service.clone(), bytes));
-    }
-
-    /// One more measurement of a backend.
-    pub fn sample(&self, service: &Arc<str>, backend: &Arc<str>, sample: StoredSample) {
-        self.put(Entry::Sample(service.clone(), backend.clone(), sample));
     }
 
     /// One more plan of a service.
@@ -160,7 +154,6 @@ fn gather(inbox: &Receiver<Entry>) -> Gathered {
     loop {
         match inbox.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(Entry::Memory(service, bytes)) => batch.memory(&service, bytes),
-            Ok(Entry::Sample(service, backend, sample)) => batch.sample(&service, &backend, sample),
             Ok(Entry::Plan(service, plan)) => batch.plan(&service, plan),
             Ok(Entry::Event(service, event)) => batch.event(&service, event),
             Ok(Entry::Written(asked)) => return Gathered { asked: Some(asked), ..gathered },

@@ -14,7 +14,6 @@ pub mod looker;
 mod pace;
 pub mod record;
 mod rounds;
-mod samples;
 mod service;
 mod supervise;
 pub mod translate;

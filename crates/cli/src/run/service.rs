@@ -19,7 +19,6 @@ use super::leaving::Leaving;
 use super::pace::Pace;
 use super::record::{self, unix_ms};
 use super::rounds::Rounds;
-use super::samples::Passive;
 use super::translate::ServiceSetup;
 
 /// The balancer has so long to answer the last plan.
@@ -56,7 +55,6 @@ pub struct Service {
     rounds: Rounds,
     keeper: Keeper,
     publisher: Publisher,
-    passive: Passive,
     shown: Instant,
     leaving: Leaving,
     pace: Pace,
@@ -121,7 +119,6 @@ impl Service {
             rounds: Rounds::new(rounds),
             keeper: shared.keeper.clone(),
             publisher,
-            passive: Passive::new(shared.steering.origin),
             shown: shared.steering.origin,
             leaving: Leaving::default(),
             pace: shared.pace.clone(),
@@ -271,14 +268,12 @@ impl Service {
         })
     }
 
-    /// Counts and keeps a probe; none for a backend that has left meanwhile.
+    /// Counts a probe; none for a backend that has left meanwhile.
     fn probe_event(&mut self, probe: &ProbeEvent) -> Option<Event> {
         let name = self.names.get(&probe.backend)?;
         let result = &probe.result;
         self.publisher.counters().probe(name, result.outcome, result.latency);
         let latency_us = result.latency.as_secs_f64() * 1e6;
-        let sample = self.passive.probe(name, result.outcome, latency_us);
-        self.keeper.sample(&self.name, name, sample);
         if result.outcome != Outcome::Success {
             tracing::debug!(service = %self.name, backend = %name, "probe failed: {}", result.detail);
         }
@@ -291,7 +286,6 @@ impl Service {
     }
 
     fn step(&mut self, event: Event) {
-        let is_report = matches!(event, Event::Balancer(_));
         let began = Instant::now();
         let actions = self.controller.step(self.clock.now(), event);
         let took = began.elapsed();
@@ -301,12 +295,6 @@ impl Service {
         }
         if show || self.shown.elapsed() >= self.pace.between_views() {
             self.show();
-        }
-        if is_report && self.passive.is_due() {
-            let view = self.controller.view(self.clock.now());
-            for (name, sample) in self.passive.windows(&view) {
-                self.keeper.sample(&self.name, &name, sample);
-            }
         }
     }
 
@@ -428,9 +416,6 @@ impl Service {
             backend.check_interval_s = backend.check_interval_s.map(stretched);
         }
         view.plan.told_by = self.setup.source.as_ref().map(|(source, _)| source.kind().to_owned());
-        if self.setup.spec.probe.is_some() {
-            self.passive.see(&view);
-        }
         self.publisher.publish(view);
     }
 

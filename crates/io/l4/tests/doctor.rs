@@ -139,7 +139,7 @@ fn servers_whose_timestamps_have_offsets_are_seen_from_the_balancer() {
     service.net.exec("s2", "sysctl -qw net.ipv4.tcp_timestamps=2");
     config.vips[0].address = "10.0.9.9:81".parse().expect("address");
     let found = look(&service, "lb", &config);
-    assert_eq!(level(&found, "tcp_timestamps", "shop/s2"), Level::Warn, "nobody listens there");
+    assert_eq!(level(&found, "tcp_timestamps", "shop/s2"), Level::Warn, "nothing listens there");
 }
 
 #[test]

@@ -1,12 +1,11 @@
 use std::collections::BTreeMap;
 
-use crate::records::{EventRecord, PlanRecord, StoredSample};
+use crate::records::{EventRecord, PlanRecord};
 
 /// What is written together: all of it, or nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
     pub(crate) memory: BTreeMap<String, Vec<u8>>,
-    pub(crate) samples: BTreeMap<(String, String), Vec<StoredSample>>,
     pub(crate) plans: BTreeMap<String, Vec<PlanRecord>>,
     pub(crate) events: BTreeMap<String, Vec<EventRecord>>,
 }
@@ -22,12 +21,6 @@ impl Batch {
         self.memory.insert(service.to_owned(), bytes);
     }
 
-    /// One more sample of a backend.
-    pub fn sample(&mut self, service: &str, backend: &str, sample: StoredSample) {
-        let key = (service.to_owned(), backend.to_owned());
-        self.samples.entry(key).or_default().push(sample);
-    }
-
     /// One more plan of a service.
     pub fn plan(&mut self, service: &str, plan: PlanRecord) {
         self.plans.entry(service.to_owned()).or_default().push(plan);
@@ -40,7 +33,7 @@ impl Batch {
 
     /// Whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
-        self.samples.is_empty() && self.events.is_empty() && !self.is_pressing()
+        self.events.is_empty() && !self.is_pressing()
     }
 
     /// Whether it holds what a restart steers from: plans or memory.

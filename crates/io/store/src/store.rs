@@ -8,14 +8,14 @@ use redb::{Database, Durability};
 
 use crate::batch::Batch;
 use crate::lock::{Holder, Lock};
-use crate::records::{PlanRecord, StoredEvent, StoredSample};
+use crate::records::{PlanRecord, StoredEvent};
 use crate::tables::{self, Bounds, Redb};
 use crate::{StoreError, open};
 
 /// Plans and memory reach the disk this long after they were written, at the latest, as long as
 /// [`Store::write`] or [`Store::flush`] is called.
 const PRESSING: Duration = Duration::from_secs(1);
-/// The same for samples and events alone: each durable commit costs two waits for the disk.
+/// The same for events alone: each durable commit costs two waits for the disk.
 const AT_EASE: Duration = Duration::from_secs(10);
 
 /// What was learned, kept in one file. All calls block for the time of a disk access: use it from a
@@ -72,7 +72,9 @@ impl Store {
         } else {
             open::create(&path)?;
         }
-        let db = Some(open::open(&path)?);
+        let db = open::open(&path)?;
+        tables::discard_samples(&db).map_err(|error| StoreError::database(&path, error))?;
+        let db = Some(db);
         let inner = Mutex::new(Inner { db, durable_at: None, waiting: Waiting::Nothing });
         Ok(Store { path, bounds, inner, _lock: lock })
     }
@@ -84,7 +86,7 @@ impl Store {
 
     /// Writes a batch, all of it or nothing. It can be read back at once; it has reached the disk when
     /// a second has passed and the store was written to or flushed again (ten seconds if it holds
-    /// only samples and events).
+    /// only events).
     ///
     /// # Errors
     /// [`StoreError::Full`] when there is no room: the batch is lost, as may be what had not reached
@@ -148,14 +150,6 @@ impl Store {
         self.read(|db| tables::memory(db, service))
     }
 
-    /// The samples of a backend, oldest first.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
-    pub fn samples(&self, service: &str, backend: &str) -> Result<Vec<StoredSample>, StoreError> {
-        self.read(|db| tables::samples(db, service, backend, self.bounds.samples))
-    }
-
     /// The last `limit` plans of a service, oldest first.
     ///
     /// # Errors
@@ -192,14 +186,6 @@ impl Store {
     /// As [`Store::write`].
     pub fn backend_ids(&self, service: &str, names: &[&str]) -> Result<Vec<BackendId>, StoreError> {
         self.write_durably(|db| tables::backend_ids(db, service, names))
-    }
-
-    /// Forgets the samples and the identity of a backend that has left for good.
-    ///
-    /// # Errors
-    /// As [`Store::write`].
-    pub fn forget_backend(&self, service: &str, backend: &str) -> Result<(), StoreError> {
-        self.write_durably(|db| tables::forget_backend(db, service, backend))
     }
 
     fn write_durably<T>(&self, op: impl FnOnce(&Database) -> Redb<T>) -> Result<T, StoreError> {

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::batch::Batch;
-use crate::records::{EventRecord, PlanRecord, StoredEvent, StoredSample};
+use crate::records::{EventRecord, PlanRecord, StoredEvent};
 
 /// The format that this code writes; the only one so far.
 pub(crate) const FORMAT: u64 = 1;
@@ -19,8 +19,6 @@ pub(crate) const FORMAT: u64 = 1;
 /// How much is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Samples per backend.
-    pub samples: u64,
     /// Plans per service.
     pub plans: u64,
     /// Events per service.
@@ -29,7 +27,7 @@ pub struct Bounds {
 
 impl Default for Bounds {
     fn default() -> Self {
-        Bounds { samples: 2_000, plans: 100, events: 10_000 }
+        Bounds { plans: 100, events: 10_000 }
     }
 }
 
@@ -37,7 +35,7 @@ impl Default for Bounds {
 const META: TableDefinition<&str, u64> = TableDefinition::new("plimsoll_meta");
 /// Service → what its controller learned.
 const MEMORY: TableDefinition<&str, &[u8]> = TableDefinition::new("memory");
-/// Service, backend, number of the first → [`StoredSample`]s of one batch, one after the other.
+/// Of earlier versions, which kept samples that nothing read.
 const SAMPLES: TableDefinition<(&str, &str, u64), &[u8]> = TableDefinition::new("samples");
 /// Service, number → [`PlanRecord`] in JSON.
 const PLANS: TableDefinition<(&str, u64), &[u8]> = TableDefinition::new("plans");
@@ -60,7 +58,6 @@ pub(crate) fn initialise(db: &Database) -> Redb<()> {
     let transaction = begin(db, Durability::Immediate)?;
     transaction.open_table(META)?.insert(FORMAT_KEY, FORMAT)?;
     transaction.open_table(MEMORY)?;
-    transaction.open_table(SAMPLES)?;
     transaction.open_table(PLANS)?;
     transaction.open_table(EVENTS)?;
     transaction.open_table(BACKENDS)?;
@@ -86,6 +83,17 @@ fn begin(db: &Database, durability: Durability) -> Redb<WriteTransaction> {
     Ok(transaction)
 }
 
+/// Gives back the room of what earlier versions kept and nothing reads.
+pub(crate) fn discard_samples(db: &Database) -> Redb<()> {
+    let transaction = begin(db, Durability::Immediate)?;
+    if transaction.delete_table(SAMPLES)? {
+        transaction.commit()?
+    } else {
+        transaction.abort()?
+    }
+    Ok(())
+}
+
 /// Commits nothing new: makes durable what was committed before.
 pub(crate) fn flush(db: &Database) -> Redb<()> {
     begin(db, Durability::Immediate)?.commit()?;
@@ -106,7 +114,6 @@ pub(crate) fn commit(
             memory.insert(service.as_str(), bytes.as_slice())?;
         }
     }
-    put_samples(&transaction, batch, bounds.samples)?;
     for (service, plans) in &batch.plans {
         put_numbered(&transaction, PLANS, service, plans, bounds.plans)?;
     }
@@ -115,32 +122,6 @@ pub(crate) fn commit(
     }
     transaction.commit()?;
     Ok(())
-}
-
-fn put_samples(transaction: &WriteTransaction, batch: &Batch, bound: u64) -> Redb<()> {
-    let mut table = transaction.open_table(SAMPLES)?;
-    for ((service, backend), samples) in &batch.samples {
-        let (service, backend) = (service.as_str(), backend.as_str());
-        let first = match table.range(sample_keys(service, backend))?.next_back() {
-            Some(last) => {
-                let (key, bytes) = last?;
-                key.value().2 + samples_in(bytes.value())
-            }
-            None => 1,
-        };
-        let bytes: Vec<u8> = samples.iter().flat_map(StoredSample::encode).collect();
-        table.insert((service, backend, first), bytes.as_slice())?;
-        // Only whole rows are dropped: what is too old in the last one is not read.
-        let cut = (first + samples_in(&bytes)).saturating_sub(bound);
-        let young = |first: u64, bytes: &[u8]| first + samples_in(bytes) > cut;
-        let older = (service, backend, 0)..(service, backend, cut);
-        table.retain_in(older, |key, bytes| young(key.2, bytes))?;
-    }
-    Ok(())
-}
-
-fn samples_in(bytes: &[u8]) -> u64 {
-    (bytes.len() / StoredSample::LEN) as u64
 }
 
 fn put_numbered<T: Serialize>(
@@ -165,10 +146,6 @@ fn put_numbered<T: Serialize>(
     Ok(())
 }
 
-fn sample_keys<'a>(service: &'a str, backend: &'a str) -> RangeInclusive<(&'a str, &'a str, u64)> {
-    (service, backend, 0)..=(service, backend, u64::MAX)
-}
-
 fn numbered_keys(service: &str) -> RangeInclusive<(&str, u64)> {
     (service, 0)..=(service, u64::MAX)
 }
@@ -180,28 +157,6 @@ fn decode<T: DeserializeOwned>(what: &str, number: u64, bytes: &[u8]) -> Redb<T>
 pub(crate) fn memory(db: &Database, service: &str) -> Redb<Option<Vec<u8>>> {
     let table = db.begin_read()?.open_table(MEMORY)?;
     Ok(table.get(service)?.map(|bytes| bytes.value().to_vec()))
-}
-
-pub(crate) fn samples(
-    db: &Database,
-    service: &str,
-    backend: &str,
-    bound: u64,
-) -> Redb<Vec<StoredSample>> {
-    let table = db.begin_read()?.open_table(SAMPLES)?;
-    let mut samples = Vec::new();
-    for row in ReadableTable::range(&table, sample_keys(service, backend))? {
-        let (key, bytes) = row?;
-        for sample in bytes.value().chunks(StoredSample::LEN) {
-            match StoredSample::decode(sample) {
-                Some(sample) => samples.push(sample),
-                None => return corrupted(format!("samples {} of {backend}", key.value().2)),
-            }
-        }
-    }
-    let surplus = (samples.len() as u64).saturating_sub(bound);
-    samples.drain(..surplus as usize);
-    Ok(samples)
 }
 
 pub(crate) fn last_plans(db: &Database, service: &str, limit: usize) -> Redb<Vec<PlanRecord>> {
@@ -284,12 +239,4 @@ pub(crate) fn backend_ids(db: &Database, service: &str, names: &[&str]) -> Redb<
     }
     transaction.commit()?;
     Ok(ids)
-}
-
-pub(crate) fn forget_backend(db: &Database, service: &str, backend: &str) -> Redb<()> {
-    let transaction = begin(db, Durability::Immediate)?;
-    transaction.open_table(SAMPLES)?.retain_in(sample_keys(service, backend), |_, _| false)?;
-    transaction.open_table(BACKENDS)?.remove((service, backend))?;
-    transaction.commit()?;
-    Ok(())
 }

@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use common::{last_number, numbered, open, place};
+use common::{event, last_number, numbered, open, place};
 use plimsoll_store::StoreError;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -97,7 +97,10 @@ fn a_file_that_stands_where_the_lock_or_a_new_store_would_be_is_left_alone() {
 fn good_store(path: &Path) -> Vec<u8> {
     let store = open(path).unwrap();
     for n in 1..=30 {
-        store.write(&numbered(n)).unwrap();
+        let mut batch = numbered(n);
+        // So that most of the file holds something.
+        (0..60).for_each(|_| batch.event("shop", event(n, &"x".repeat(200))));
+        store.write(&batch).unwrap();
     }
     drop(store);
     fs::read(path).unwrap()

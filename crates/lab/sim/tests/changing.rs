@@ -210,7 +210,7 @@ fn several_small_backends_are_measured_at_once_within_5_percent_of_the_pool() {
     world.run_for(2_000.0);
     let mut together: BTreeMap<Nanos, Vec<f64>> = BTreeMap::new();
     for (at, record) in &world.records {
-        if record.reason.contains("measured for some seconds: it gets no traffic") {
+        if record.kind == RecordKind::Refresh {
             let name = record.backend.as_ref().expect("a backend");
             let measured: usize = name[1..].parse().expect("a number");
             together.entry(*at).or_default().push(pool[measured].capacity_rps(SERVICE_US));

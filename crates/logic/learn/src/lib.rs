@@ -1,16 +1,12 @@
-//! From samples to curves: how each backend's latency depends on its load, inferred from few measurements that cost
-//! clients little.
+//! From measured points to curves: how each backend's latency depends on its load, inferred from few measurements that
+//! cost clients little.
 //!
-//! The crate reads in the order the data flow:
-//!
-//! 1. [`levels`] groups [`Sample`](plimsoll_model::Sample)s of one backend by load, and [`points`] keeps those that count
-//!    as latency: failures are drops, never fast answers.
-//! 2. [`fit()`] fits a curve to the points: a hyperbola by default, a monotone interpolation where the backend's curve has
+//! 1. [`fit()`] fits a curve to [`Point`]s, means of successful requests at a load: a hyperbola by default, a monotone interpolation where the backend's curve has
 //!    another shape, the paper's parabola on request; with the cross-validated error, and whether the capacity was
 //!    observed or is only a lower bound.
-//! 3. [`ThroughputEstimator`] is for in-flight methods, where weights are not shares: it infers service time, cores and
+//! 2. [`ThroughputEstimator`] is for in-flight methods, where weights are not shares: it infers service time, cores and
 //!    capacity from windows of (in flight, throughput).
-//! 4. [`drift`] detects when a backend's service rate has changed, and distinguishes that from noise.
+//! 3. [`drift`] detects when a backend's service rate has changed, and distinguishes that from noise.
 //!
 //! Everything here is arithmetic: no clock, no socket, no randomness.
 
@@ -29,7 +25,7 @@ pub use averages::from_averages;
 pub use fit::{CapacityHint, CurveFit, FitError, FitOptions, IdleLatency, fit};
 pub use fitted::{Family, FittedCurve};
 pub use pchip::{Knot, Pchip};
-pub use point::{Level, LoadAxis, Point, levels, points};
+pub use point::Point;
 pub use poly2::Poly2;
 pub use throughput::{
     Dispersion, Hints, InFlightWindow, LONG_BEFORE, Lagged, Throughput, ThroughputEstimator,

@@ -1,21 +1,21 @@
 //! The words every part of Plimsoll shares: backends ([`BackendId`]), when ([`Nanos`]), what was
-//! measured ([`Sample`], [`BalancerReport`]), what load does to latency ([`Curve`]) and what a
+//! measured ([`Outcome`], [`BalancerReport`]), what load does to latency ([`Curve`]) and what a
 //! balancer is told ([`Plan`]).
 //!
 //! Nothing here decides anything, and nothing here knows a clock or a socket.
 
 mod balancer;
 mod curve;
+mod outcome;
 mod plan;
-mod sample;
 mod time;
 
 pub use balancer::{
     BalancerReport, Method, MethodKind, ResponseTimes, ServerReport, ServerStatus, Traffic,
 };
 pub use curve::{Curve, Hyperbola};
+pub use outcome::{FailureKind, Outcome};
 pub use plan::{Applied, GREATEST_WEIGHT, Objective, Plan, PlanEntry, PlanKind, SinkLimits};
-pub use sample::{FailureKind, Outcome, Sample, Source};
 pub use time::Nanos;
 
 use serde::{Deserialize, Serialize};

@@ -30,7 +30,7 @@ impl Meta {
     pub(crate) fn describe(&self) -> String {
         format!(
             "layout {}, {} version bits, room for {} VIPs of {} servers, for {} fragmented packets and for \
-             the ways to {} clients",
+             the next hops to {} clients",
             self.layout,
             self.version_bits,
             self.vips,

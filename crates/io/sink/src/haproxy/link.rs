@@ -156,7 +156,7 @@ fn connect_error(socket: String, source: io::Error) -> SinkError {
             "no such socket: is HAProxy running, and is this its `stats socket`?".to_owned()
         }
         io::ErrorKind::ConnectionRefused => {
-            "nobody listens there: is HAProxy running, and is this its `stats socket`?".to_owned()
+            "nothing listens there: is HAProxy running, and is this its `stats socket`?".to_owned()
         }
         _ => format!("cannot connect: {source}"),
     };

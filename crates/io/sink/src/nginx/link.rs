@@ -165,7 +165,7 @@ fn connect_error(socket: String, source: io::Error) -> SinkError {
                                     prints?"
             .to_owned(),
         io::ErrorKind::ConnectionRefused => {
-            "nobody listens there: does NGINX run with the configuration that `plimsoll nginx snippet` prints?".to_owned()
+            "nothing listens there: does NGINX run with the configuration that `plimsoll nginx snippet` prints?".to_owned()
         }
         _ => format!("cannot connect: {source}"),
     };

@@ -109,7 +109,7 @@ fn connect_error(daemon: &Daemon, socket: String, source: io::Error) -> SinkErro
             )
         }
         io::ErrorKind::ConnectionRefused => {
-            format!("nobody listens there: does `{}` run?", daemon.command)
+            format!("nothing listens there: does `{}` run?", daemon.command)
         }
         _ => format!("cannot connect: {source}"),
     };

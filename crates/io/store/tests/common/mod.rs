@@ -3,8 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use plimsoll_model::{Outcome, Source};
-use plimsoll_store::{Batch, EventRecord, Holder, PlanRecord, Store, StoreError, StoredSample};
+use plimsoll_store::{Batch, EventRecord, Holder, PlanRecord, Store, StoreError};
 
 /// A directory that goes away with the test, and a path in it where no store is yet.
 pub fn place() -> (tempfile::TempDir, PathBuf) {
@@ -16,18 +15,6 @@ pub fn place() -> (tempfile::TempDir, PathBuf) {
 
 pub fn open(path: &Path) -> Result<Store, StoreError> {
     Store::open(path, &Holder::this_process("127.0.0.1:7400"))
-}
-
-pub fn sample(n: u64) -> StoredSample {
-    StoredSample {
-        unix_ms: n,
-        weight: 0.5,
-        rate_rps: Some(n as f64),
-        latency_us: 1_000.0 + n as f64,
-        requests: 1,
-        outcome: Outcome::Success,
-        source: Source::Probe,
-    }
 }
 
 pub fn event(unix_ms: u64, reason: &str) -> EventRecord {
@@ -46,11 +33,6 @@ pub fn numbered(n: u64) -> Batch {
     batch.memory("shop", n.to_le_bytes().to_vec());
     batch.plan("shop", plan(n));
     batch.event("shop", event(n, &"x".repeat(200)));
-    for backend in ["s1", "s2", "s3"] {
-        for _ in 0..20 {
-            batch.sample("shop", backend, sample(n));
-        }
-    }
     batch
 }
 
@@ -60,9 +42,5 @@ pub fn last_number(store: &Store) -> Option<u64> {
     let n = u64::from_le_bytes(memory.try_into().unwrap());
     assert_eq!(store.last_plans("shop", 1).unwrap()[0].epoch, n);
     assert_eq!(store.last_events("shop", 1).unwrap()[0].event.unix_ms, n);
-    for backend in ["s1", "s2", "s3"] {
-        let samples = store.samples("shop", backend).unwrap();
-        assert!(samples.iter().rev().take(20).all(|s| s.unix_ms == n));
-    }
     Some(n)
 }

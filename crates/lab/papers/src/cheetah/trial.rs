@@ -147,7 +147,7 @@ fn variance(values: &[f64]) -> f64 {
 pub fn note(service: &str) -> String {
     format!(
         "Real TCP connections, one request each, through the XDP balancer in network namespaces; servers are \
-         emulated ({service}), of one core, first come first served, so that two real cores bear them all. \
+         emulated ({service}), of one core, first come first served, so that two real cores carry them all. \
          Arrivals are Poisson, and the same for every policy. hash and maglev place connections as hash-based \
          balancers do (ECMP; Maglev, Beamer), here under the cookie."
     )

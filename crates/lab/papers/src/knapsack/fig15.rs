@@ -89,7 +89,7 @@ fn equal_connections(setting: &Setting, ran: &Ran) -> Comparison {
 }
 
 const WHY_CPU: &str = "How far an even CPU utilisation lies from the best split depends on how backends differ. \
-                       Ours queue as M/M/c: large ones bear more at the same latency, which an even \
+                       Ours queue as M/M/c: large ones carry more at the same latency, which an even \
                        utilisation leaves unused; the curve of degree two costs KLB some of that again.";
 const WHY_ORDER: &str = "Two random choices by a latency that is an average of past requests follow the \
                          present queue worse than a count does, when the count is fresh and complete as one \
