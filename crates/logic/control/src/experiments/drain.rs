@@ -10,7 +10,7 @@ use std::time::Duration;
 use plimsoll_model::{BackendId, Nanos};
 
 use crate::backend::Backend;
-use crate::tuning::experiments::drain::{KEPT, LONGEST, MOST_WAITED};
+use crate::tuning::experiments::drain::{KEPT, LEAST_WAITED, LONGEST, MOST_WAITED};
 
 /// Measured drain times.
 #[derive(Clone, Debug, Default)]
@@ -31,9 +31,9 @@ impl DrainTimes {
         self.seen.iter().max().copied()
     }
 
-    /// The same, up to [`MOST_WAITED`].
+    /// The same, within [`LEAST_WAITED`] and [`MOST_WAITED`].
     pub fn to_wait(&self) -> Option<Duration> {
-        self.longest().map(|d| d.clamp(Duration::from_secs(1), MOST_WAITED))
+        self.longest().map(|d| d.clamp(LEAST_WAITED, MOST_WAITED))
     }
 }
 

@@ -16,8 +16,8 @@ use crate::propose::search::{Question, Searched};
 use crate::propose::split;
 use crate::show::view::Phase;
 use crate::tuning::gate::decide::{
-    EXPLORE_EVERY, FIRST_LOOK, FIRST_RATES, IDLE_RPS, LATE_WINDOW, MOST_RETURNING, RATE_CHANGED,
-    READY, RESCUE_EVERY, RETURNING, STEADY_EVERY,
+    AHEAD, EXPLORE_EVERY, FIRST_LOOK, FIRST_RATES, IDLE_RPS, LATE_WINDOW, LONGEST_TURN_S,
+    MOST_RETURNING, RATE_CHANGED, READY, RESCUE_EVERY, RETURNING, STEADY_EVERY,
 };
 use crate::tuning::observe::pool::{LOOKED_AT, SETTLED};
 
@@ -123,8 +123,8 @@ impl Controller {
             let (places, members) = in_flight::members(now, &self.backends);
             let present: Option<Vec<u32>> =
                 places.iter().map(|&i| self.backends[i].programmed).collect();
-            // Slightly more than the present rate: parked backends must be back before the load needs them.
-            let asked = Question::new(&members, rate * 1.03);
+            let rate = AHEAD * rate;
+            let asked = Question::new(&members, rate);
             match self.proposals.answer_to(&asked).cloned() {
                 // The weights found are in force; the phase may change all the same.
                 Some(mut searched) if present.as_ref() == Some(&searched.found.weights) => {
@@ -139,7 +139,7 @@ impl Controller {
                 }
                 _ => {
                     let balancers = self.balancers();
-                    self.proposals.begin(members, rate * 1.03, present, balancers);
+                    self.proposals.begin(members, rate, present, balancers);
                 }
             }
         }
@@ -303,7 +303,7 @@ impl Controller {
         self.spec
             .min_interval
             .max(self.spec.sink.min_interval)
-            .max(Duration::from_secs_f64(turn.min(60.0)))
+            .max(Duration::from_secs_f64(turn.min(LONGEST_TURN_S)))
     }
 
     /// Sends a plan, or records what it would have been.

@@ -36,6 +36,8 @@ pub(crate) mod drain {
     pub(crate) const KEPT: usize = 8;
     /// A drain that has not ended by then counts as this long: some connections never end.
     pub(crate) const LONGEST: Duration = Duration::from_secs(600);
-    /// Measurements wait for a drain at most this long.
+    /// Measurements wait for a drain at least this long: windows of the balancer last a second.
+    pub(crate) const LEAST_WAITED: Duration = Duration::from_secs(1);
+    /// The same at most.
     pub(crate) const MOST_WAITED: Duration = Duration::from_secs(60);
 }

@@ -21,6 +21,11 @@ pub(crate) mod decide {
     pub(crate) const RETURNING: f64 = 0.6;
     pub(crate) const READY: f64 = 0.9;
     pub(crate) const MOST_RETURNING: f64 = 0.8;
+    /// Weights of an in-flight method are sought for so many times the present rate: parked backends must be back before
+    /// the load needs them.
+    pub(crate) const AHEAD: f64 = 1.03;
+    /// The longest time in which the lightest server may get a turn that changes of weights wait for, seconds.
+    pub(crate) const LONGEST_TURN_S: f64 = 60.0;
     /// Below this many requests per second there is nothing to learn or gain.
     pub(crate) const IDLE_RPS: f64 = 0.5;
 }
