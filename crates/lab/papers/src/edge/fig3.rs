@@ -116,6 +116,7 @@ fn comparisons(points: &[Point]) -> Vec<Comparison> {
             over,
             "points",
         )
+        .fitted(BATCH_COST)
         .why("With the queue full every batch is full, and the prediction is of what is offered."),
         Comparison::bound(
             Simulated,
