@@ -1,6 +1,8 @@
 //! Servers that run: emulated, the lab's own in control groups, or WordPress.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use plimsoll_lanes::{Family, LaneError, haproxy_version};
@@ -104,7 +106,25 @@ enum Running {
 struct Application {
     instances: Instances,
     _cgroups: Cgroups,
-    site: Site,
+    /// Of all that run side by side.
+    site: Rc<RefCell<Site>>,
+}
+
+impl Application {
+    fn start(
+        context: &Context,
+        family: &Family,
+        site: Rc<RefCell<Site>>,
+        quotas: &[f64],
+        number: u8,
+    ) -> Result<Self, Failure> {
+        context.under_way("WordPress: each instance serves its first pages")?;
+        let cgroups = cgroups()?;
+        let instances = Instances::start(family, &cgroups, &site.borrow(), quotas, number);
+        let instances = instances.map_err(of_wordpress)?;
+        wordpress::warm_up(&instances, context.interrupt()).map_err(of_wordpress)?;
+        Ok(Application { instances, _cgroups: cgroups, site })
+    }
 }
 
 /// Servers that run; they end with this value.
@@ -149,25 +169,34 @@ impl<'a> Bed<'a> {
     ) -> Result<Self, Failure> {
         let running = match pool {
             ServerPool::Emulated => Running::Emulated(emulated(sizes, seed, names)?),
-            ServerPool::Real => {
-                let cgroups = cgroups()?;
-                let name = format!("study-{}", sizes.name());
-                let servers = Servers::start(family, &cgroups, &real(sizes), &name, 1);
-                Running::Real(servers.map_err(of_real)?, cgroups)
-            }
+            ServerPool::Real => start_real(family, sizes, 1)?,
             ServerPool::Wordpress => {
                 let dir = context.options.site.as_deref().ok_or_else(|| {
                     Failure::Other("--pool wordpress: needs --site DIR".to_owned())
                 })?;
                 make_site(context, dir)?;
-                context.under_way("WordPress: each instance serves its first pages")?;
-                let cgroups = cgroups()?;
                 let site = Site::start(family, dir).map_err(of_wordpress)?;
-                let quotas = quotas(pool, sizes);
-                let instances = Instances::start(family, &cgroups, &site, &quotas, 1);
-                let instances = instances.map_err(of_wordpress)?;
-                wordpress::warm_up(&instances, context.interrupt()).map_err(of_wordpress)?;
-                Running::WordPress(Application { instances, _cgroups: cgroups, site })
+                let (site, quotas) = (Rc::new(RefCell::new(site)), quotas(pool, sizes));
+                Running::WordPress(Application::start(context, family, site, &quotas, 1)?)
+            }
+        };
+        Ok(Bed { pool, sizes, running })
+    }
+
+    /// As many servers again, for a lane beside those of the first. WordPress' instances share the database.
+    ///
+    /// # Errors
+    /// As [`Bed::start`].
+    pub fn beside(&self, context: &Context, family: &Family, number: u8) -> Result<Self, Failure> {
+        let (pool, sizes) = (self.pool, self.sizes);
+        let running = match &self.running {
+            Running::Emulated(_) => {
+                Running::Emulated(emulated(sizes, context.seed + u64::from(number), &[])?)
+            }
+            Running::Real(..) => start_real(family, sizes, number)?,
+            Running::WordPress(first) => {
+                let (site, quotas) = (first.site.clone(), quotas(pool, sizes));
+                Running::WordPress(Application::start(context, family, site, &quotas, number)?)
             }
         };
         Ok(Bed { pool, sizes, running })
@@ -225,7 +254,7 @@ impl<'a> Bed<'a> {
             Running::Emulated(_) => Ok(()),
             Running::Real(servers, _) => Ok(servers.check()?),
             Running::WordPress(application) => {
-                application.site.check()?;
+                application.site.borrow_mut().check()?;
                 Ok(application.instances.check()?)
             }
         }
@@ -315,6 +344,13 @@ fn quotas(pool: ServerPool, sizes: Sizes) -> Vec<f64> {
     let sum = f64::from(sizes.cores().iter().sum::<u32>());
     let quota = |&cores: &u32| pool.total_cores(sizes) * f64::from(cores) / sum;
     sizes.cores().iter().map(quota).collect()
+}
+
+fn start_real(family: &Family, sizes: Sizes, number: u8) -> Result<Running, Failure> {
+    let cgroups = cgroups()?;
+    let name = format!("study-{}-{number}", sizes.name());
+    let servers = Servers::start(family, &cgroups, &real(sizes), &name, number);
+    Ok(Running::Real(servers.map_err(of_real)?, cgroups))
 }
 
 fn real(sizes: Sizes) -> Pool {

@@ -25,6 +25,11 @@ const FULL_TASKS: f64 = 80_000.0;
 const FULL_CORES: f64 = 80.0;
 /// Requests per second that two cores carry of emulated lanes side by side.
 const AT_ONCE_RPS: f64 = 700.0;
+/// The part of the cores that real servers have together that lanes side by side may use: with more they would wait
+/// for each other.
+const SIDE_BY_SIDE: f64 = 0.5;
+/// Lanes side by side.
+const MOST_AT_ONCE: usize = 4;
 
 /// The part of a core's capacity that so many tasks per 60 s are for so many cores.
 pub fn load(tasks: f64, cores: f64) -> f64 {
@@ -118,8 +123,8 @@ fn rounds(context: &Context) -> u32 {
     context.pick(1, 3)
 }
 
-/// Runs the plan. Emulated lanes have servers of their own, and several run at once; real servers are shared, and
-/// lanes take turns. Progress goes from `part.0` to `part.1`.
+/// Runs the plan. Lanes have servers of their own, and several run at once as long as the machine carries them; real
+/// servers stay for the next lanes. Progress goes from `part.0` to `part.1`.
 ///
 /// # Errors
 /// When a part does not run.
@@ -133,21 +138,29 @@ pub fn on(
     raise_descriptor_limit();
     let family = Family::start()?;
     let (methods, left_out) = installed(plan.methods);
-    let mut shared = match pool {
-        ServerPool::Emulated => None,
-        _ => Some(Bed::start(context, &family, pool, plan.sizes, (&[], context.seed))?),
-    };
-    let scale = match &shared {
+    let mut beds = Vec::new();
+    if pool != ServerPool::Emulated {
+        beds.push(Bed::start(context, &family, pool, plan.sizes, (&[], context.seed))?);
+    }
+    let scale = match beds.first() {
         Some(bed) => bed.scale(context, &family, cells)?,
         None => Scale::emulated(),
     };
+    let rate_rps = |tasks| rate_rps(pool, plan.sizes, scale.smallest_rps, tasks);
+    let at_once = |tasks| at_once(pool, plan.sizes, &scale, rate_rps(tasks));
+    if let Some(first) = beds.first() {
+        let most = plan.tasks.iter().map(|&tasks| at_once(tasks)).max().unwrap_or(1);
+        let numbers = 2..=most.min(methods.len()) as u8;
+        let others: Result<Vec<Bed>, Failure> =
+            numbers.map(|number| first.beside(context, &family, number)).collect();
+        beds.extend(others?);
+    }
     let lanes = Lanes { context, family: &family, pool, sizes: plan.sizes, asks: asks(pool, &[]) };
     let (mut points, mut number) = (Vec::new(), 0);
     let all = f64::from(rounds(context)) * plan.tasks.len() as f64 * methods.len() as f64;
     for round in 0..rounds(context) {
         for &tasks in plan.tasks {
-            let rate_rps = rate_rps(pool, plan.sizes, scale.smallest_rps, tasks);
-            for group in groups(pool, &methods, rate_rps) {
+            for group in groups(&methods, at_once(tasks)) {
                 let names: Vec<&str> = group.iter().map(|method| method.name).collect();
                 let names = names.join("; ");
                 let (pool_name, sizes) = (pool.name(), plan.sizes.name());
@@ -156,16 +169,17 @@ pub fn on(
                 let turn = Group {
                     methods: &group,
                     names: &names,
-                    rate_rps,
+                    rate_rps: rate_rps(tasks),
                     seed: context.seed + 1_000 * u64::from(round),
                     number,
                     part: (at(number), at(number + group.len())),
                 };
                 number += group.len();
-                let seen = cells.get_or(&cell, || lanes.measure(&turn, shared.as_mut()))?;
+                let seen = cells.get_or(&cell, || lanes.measure(&turn, &mut beds))?;
                 let seen = seen.into_iter();
                 points.extend(seen.filter_map(|(name, task, seen)| {
                     let method = *group.iter().find(|method| method.name == name)?;
+                    let rate_rps = rate_rps(tasks);
                     Some(Point { pool, method, tasks, rate_rps, round, task, seen })
                 }));
             }
@@ -174,16 +188,20 @@ pub fn on(
     Ok(Measured { pool, scale, points, left_out })
 }
 
-/// Lanes that run together: those that Plimsoll steers apart, as the others need not wait for it to learn. Real
-/// servers have one lane at a time.
-fn groups(pool: ServerPool, methods: &[Method], rate_rps: f64) -> Vec<Vec<Method>> {
-    let together = match pool {
-        ServerPool::Emulated => ((AT_ONCE_RPS / rate_rps) as usize).clamp(1, 4),
-        _ => 1,
+/// How many lanes of this rate the machine carries side by side.
+fn at_once(pool: ServerPool, sizes: Sizes, scale: &Scale, rate_rps: f64) -> usize {
+    let most_rps = match pool {
+        ServerPool::Emulated => AT_ONCE_RPS,
+        _ => SIDE_BY_SIDE * pool.total_cores(sizes) * scale.core_rps,
     };
+    ((most_rps / rate_rps) as usize).clamp(1, MOST_AT_ONCE)
+}
+
+/// Lanes that run together: those that Plimsoll steers apart, as the others need not wait for it to learn.
+fn groups(methods: &[Method], at_once: usize) -> Vec<Vec<Method>> {
     let (steered, plain): (Vec<Method>, Vec<Method>) =
         methods.iter().partition(|method| method.is_steered);
-    [plain, steered].iter().flat_map(|those| those.chunks(together).map(<[_]>::to_vec)).collect()
+    [plain, steered].iter().flat_map(|those| those.chunks(at_once).map(<[_]>::to_vec)).collect()
 }
 
 /// What lanes of a run have in common.
@@ -209,11 +227,12 @@ struct Group<'a> {
 type Kept = Vec<(String, Task, Seen)>;
 
 impl Lanes<'_> {
-    fn measure(&self, group: &Group, mut shared: Option<&mut Bed>) -> Result<Kept, Failure> {
+    /// With a bed of `shared` for each lane, or, where it is empty, servers of the lane's own.
+    fn measure(&self, group: &Group, shared: &mut [Bed]) -> Result<Kept, Failure> {
         let mut beds = Vec::new();
         let mut lanes = Vec::new();
         for (i, method) in group.methods.iter().enumerate() {
-            let servers = match &shared {
+            let servers = match shared.get(i) {
                 Some(bed) => bed.addresses(),
                 None => {
                     let of = (&[][..], group.seed);
@@ -239,7 +258,7 @@ impl Lanes<'_> {
         let mut run = |time, part| {
             wait(self.context, time, part, &what, || {
                 lanes.iter_mut().try_for_each(Lane::check)?;
-                shared.as_mut().map_or(Ok(()), |bed| bed.check())
+                shared.iter_mut().try_for_each(Bed::check)
             })
         };
         run(before, (group.part.0, middle))?;
@@ -252,8 +271,8 @@ impl Lanes<'_> {
             let seen = lane.finish(from, to, self.pool.deadline())?;
             all.extend(seen.into_iter().map(|(task, seen)| (name.to_owned(), task, seen)));
         }
-        // The next lane shall not find what this one has left.
-        shared.map_or(Ok(()), |bed| bed.settle(self.context))?;
+        // The next lanes shall not find what these have left.
+        shared.iter().take(group.methods.len()).try_for_each(|bed| bed.settle(self.context))?;
         Ok(all)
     }
 }
@@ -304,15 +323,25 @@ mod tests {
 
     #[test]
     fn every_method_is_in_one_group_and_the_steered_are_apart() {
-        for rate_rps in [10.0, 200.0, 5_000.0] {
-            let groups = groups(ServerPool::Emulated, &all(), rate_rps);
+        for at_once in [1, 3, 4] {
+            let groups = groups(&all(), at_once);
             assert_eq!(groups.iter().map(Vec::len).sum::<usize>(), all().len());
             for group in groups {
                 assert!(group.iter().all(|m| m.is_steered == group[0].is_steered));
+                assert!(group.len() <= at_once);
             }
         }
-        let one = groups(ServerPool::Real, &all(), 10.0);
-        assert!(one.iter().all(|group| group.len() == 1) && one.len() == all().len());
+    }
+
+    #[test]
+    fn lanes_side_by_side_use_half_of_what_the_servers_have() {
+        let scale = Scale { core_rps: 20.0, smallest_rps: 15.0, costs: Vec::new() };
+        let many = |pool, rate_rps| at_once(pool, Sizes::Heterogeneous, &scale, rate_rps);
+        // 1.2 cores, half of which serve 12 a second.
+        for (rate_rps, lanes) in [(1.0, 4), (4.0, 3), (5.0, 2), (6.1, 1), (30.0, 1)] {
+            assert_eq!(many(ServerPool::Wordpress, rate_rps), lanes, "{rate_rps}");
+        }
+        assert_eq!(many(ServerPool::Emulated, 250.0), 2);
     }
 
     #[test]
