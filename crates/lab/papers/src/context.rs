@@ -243,3 +243,25 @@ impl Failure {
         move |source| Failure::File { what, source }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(sizes: &[u32], pools: &[ServerPool]) -> Options {
+        Options { sizes: sizes.to_vec(), pools: pools.to_vec(), ..Options::default() }
+    }
+
+    #[test]
+    fn sizes_out_of_range_are_refused_and_others_are_written_as_they_were_given() {
+        for (wrong, said) in
+            [(&[4][..], 1), (&[2, 0], 1), (&[1; 17], 1), (&[20, 21], 1), (&[2, 257], 2)]
+        {
+            assert_eq!(of(wrong, &[]).problems().len(), said, "{wrong:?}");
+        }
+        let good = of(&[20, 21], &[ServerPool::Real]);
+        assert_eq!(good.problems(), Vec::<&str>::new());
+        assert_eq!(good.text(), " --pool real --sizes 20,21");
+        assert_eq!(of(&[], &[]).text(), "");
+    }
+}

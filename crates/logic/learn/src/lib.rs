@@ -1,9 +1,9 @@
 //! From measured points to curves: how each backend's latency depends on its load, inferred from few measurements that
 //! cost clients little.
 //!
-//! 1. [`fit()`] fits a curve to [`Point`]s, means of successful requests at a load: a hyperbola by default, a monotone interpolation where the backend's curve has
-//!    another shape, the paper's parabola on request; with the cross-validated error, and whether the capacity was
-//!    observed or is only a lower bound.
+//! 1. [`fit()`] fits a curve to [`Point`]s, means of successful requests at a load: a hyperbola by default, a monotone
+//!    interpolation where the backend's curve has another shape, the paper's parabola on request; with the
+//!    cross-validated error, and whether the capacity was observed or is only a lower bound.
 //! 2. [`ThroughputEstimator`] is for in-flight methods, where weights are not shares: it infers service time, cores and
 //!    capacity from windows of (in flight, throughput).
 //! 3. [`drift`] detects when a backend's service rate has changed, and distinguishes that from noise.

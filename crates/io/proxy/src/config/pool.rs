@@ -167,7 +167,7 @@ fn relations(
             problem(cursor, error.to_string());
         }
         (Ok(built), Some(at)) if built.probing() != Probing::Never => {
-            let why = "asks backends on connections of its own";
+            let why = "asks backends on connections that have no client";
             problem(at, format!("expected none: {policy} {why}"));
         }
         _ => {}

@@ -320,7 +320,7 @@ fn one(context: &Context, family: &Family, bed: &mut Bed, turn: &Turn) -> Result
     let used = after.iter().zip(before).map(|(after, before)| (after - before) / seconds);
     let utilisation = used.zip(bed.cores()).map(|(used, cores)| used / cores).collect();
     let seen = lane.finish(from, to, bed.pool.deadline())?;
-    bed.settle(context)?;
+    Bed::settle(std::slice::from_ref(bed), context)?;
     Ok(Kept { seen, changes: controller.changes, utilisation })
 }
 

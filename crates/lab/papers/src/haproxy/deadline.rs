@@ -177,7 +177,7 @@ fn one(context: &Context, family: &Family, bed: &mut Bed, step: &Step) -> Result
     look(turn.measure, step.part)?;
     let (to, after) = (Instant::now(), bed.cpu_used()?);
     let (seen, _) = lane.finish_together(from, to, bed.pool.deadline(), 1)?;
-    bed.settle(context)?;
+    Bed::settle(std::slice::from_ref(bed), context)?;
     let seconds = (to - from).as_secs_f64();
     let busy: f64 = after.iter().zip(before).map(|(after, before)| after - before).sum();
     Ok(Kept { seen, busy_cores: busy / seconds, seconds })

@@ -196,7 +196,7 @@ impl<'a> Namings<'a> {
         look(turn.measure, (at(number), at(number + 1)))?;
         let seen = lane.finish(from, Instant::now(), self.pool.deadline())?;
         if self.pool != ServerPool::Emulated {
-            bed.settle(self.context)?;
+            Bed::settle(std::slice::from_ref(bed), self.context)?;
         }
         Ok(seen)
     }

@@ -260,34 +260,44 @@ impl<'a> Bed<'a> {
         }
     }
 
-    /// Waits until they have served what the last lane has left: those that nobody waits for any more are still
-    /// worked on, by WordPress with all the CPU that there is.
+    /// Waits until all of these have served what the last lanes have left: requests that nobody waits for any more are
+    /// still worked on, by WordPress with all the CPU that there is.
     ///
     /// # Errors
     /// When they do not come to rest.
-    pub fn settle(&self, context: &Context) -> Result<(), Failure> {
-        let Running::WordPress(site) = &self.running else { return self.rest(context) };
-        site.instances.lift_quotas().map_err(of_wordpress)?;
-        let rested = self.rest(context);
-        site.instances.restore_quotas().map_err(of_wordpress)?;
+    pub fn settle(beds: &[Bed], context: &Context) -> Result<(), Failure> {
+        let sites = || {
+            beds.iter().filter_map(|bed| match &bed.running {
+                Running::WordPress(site) => Some(&site.instances),
+                Running::Emulated(_) | Running::Real(..) => None,
+            })
+        };
+        sites().try_for_each(Instances::lift_quotas).map_err(of_wordpress)?;
+        let rested = Bed::rest(beds, context);
+        sites().try_for_each(Instances::restore_quotas).map_err(of_wordpress)?;
         rested
     }
 
-    fn rest(&self, context: &Context) -> Result<(), Failure> {
+    fn rest(beds: &[Bed], context: &Context) -> Result<(), Failure> {
         let end = Instant::now() + IDLE_WITHIN;
-        let cores: f64 = self.cores().iter().sum();
+        let used = || -> Result<Vec<f64>, Failure> {
+            beds.iter().map(|bed| Ok(bed.cpu_used()?.iter().sum())).collect()
+        };
         loop {
-            let (at, before) = (Instant::now(), self.cpu_used()?);
+            let (at, before) = (Instant::now(), used()?);
             while at.elapsed() < context.pick(IDLE_FOR / 4, IDLE_FOR) {
                 context.check()?;
                 std::thread::sleep(Duration::from_millis(50));
             }
-            let used: f64 = self.cpu_used()?.iter().zip(before).map(|(now, then)| now - then).sum();
-            if used / at.elapsed().as_secs_f64() <= IDLE * cores {
+            let (now, seconds) = (used()?, at.elapsed().as_secs_f64());
+            let is_idle =
+                |bed: &Bed, used: f64| used / seconds <= IDLE * bed.cores().iter().sum::<f64>();
+            let mut all = beds.iter().zip(now.iter().zip(&before));
+            if all.all(|(bed, (now, before))| is_idle(bed, now - before)) {
                 return Ok(());
             }
             if Instant::now() > end {
-                let what = self.pool.title();
+                let what = beds[0].pool.title();
                 return Err(Failure::Other(format!("{what}: still busy after the last lane")));
             }
         }
@@ -391,5 +401,23 @@ fn of_wordpress(error: WordPressError) -> Failure {
     match error {
         WordPressError::Real(RealError::Interrupted) => Failure::Interrupted,
         error => Failure::Other(format!("wordpress: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn real_servers_share_the_cores_in_the_proportions_of_their_sizes() {
+        let near = |quotas: Vec<f64>, expected: &[f64]| {
+            assert_eq!(quotas.len(), expected.len());
+            assert!(quotas.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12), "{quotas:?}");
+        };
+        near(quotas(ServerPool::Real, Sizes::Own(&[10, 30])), &[0.2, 0.6]);
+        near(quotas(ServerPool::Wordpress, Sizes::Homogeneous), &[0.24; 5]);
+        // Emulated ones have what they are asked for.
+        near(quotas(ServerPool::Emulated, Sizes::Own(&[2, 2, 4])), &[2.0, 2.0, 4.0]);
+        near(quotas(ServerPool::Emulated, Sizes::Heterogeneous), &[1.0, 2.0, 4.0, 8.0, 12.0]);
     }
 }

@@ -79,8 +79,8 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         let sizes = sizes(context);
         let cores: Vec<String> = sizes.cores().iter().map(u32::to_string).collect();
         outcome.notes.push(format!(
-            "{}: a core serves {core_rps:.1} requests/s of the mix, all servers have {:.1} cores, as {}; {} a lane from its \
-             first request on, Plimsoll's learning included; a lane without Plimsoll ends earlier where more than \
+            "{}: a core serves {core_rps:.1} requests/s of the mix, all servers have {:.1} cores, as {}; {} a lane \
+             from its first request on, Plimsoll's learning included; a lane without Plimsoll ends earlier where more than \
              {:.0} % of a minute's requests got no answer. A request that is refused, answered wrongly or not \
              within 10 s counts with 10 s.",
             pool.title(),
@@ -180,7 +180,7 @@ fn one(context: &Context, family: &Family, bed: &mut Bed, turn: &Turn) -> Result
     }
     let (to, deadline) = (Instant::now(), bed.pool.deadline());
     let (seen, batches_ms) = lane.finish_together(from, to, deadline, BATCHES)?;
-    bed.settle(context)?;
+    Bed::settle(std::slice::from_ref(bed), context)?;
     Ok(Kept { seen, seconds: (to - from).as_secs_f64(), batches_ms })
 }
 

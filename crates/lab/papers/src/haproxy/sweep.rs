@@ -272,7 +272,7 @@ impl Lanes<'_> {
             all.extend(seen.into_iter().map(|(task, seen)| (name.to_owned(), task, seen)));
         }
         // The next lanes shall not find what these have left.
-        shared.iter().take(group.methods.len()).try_for_each(|bed| bed.settle(self.context))?;
+        Bed::settle(&shared[..group.methods.len().min(shared.len())], self.context)?;
         Ok(all)
     }
 }
