@@ -84,7 +84,9 @@ fn other_sizes_are_taken_up(v6: bool) {
         assert_eq!((&was.name, was.id), (&is.name, is.id));
         assert!(is.packets_in > was.packets_in && is.packets_out > was.packets_out, "{is:?}");
         assert_eq!(is.new_connections, was.new_connections, "{}", is.name);
-        assert_eq!(is.open_connections, was.open_connections, "{}", is.name);
+        // Of two that have one place among 65,536, the first is forgotten: so it is in one run of sixty.
+        let forgotten = was.open_connections - is.open_connections;
+        assert!(forgotten <= 1, "{}: {was:?}, {is:?}", is.name);
     }
     for (reason, count) in &after.fallbacks {
         assert_eq!(*count, 0, "{reason}");

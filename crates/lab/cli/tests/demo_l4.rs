@@ -89,7 +89,7 @@ fn plimsoll_breaks_nothing_where_hashing_does() {
     }
     let (tmp, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let svg = out.path().join("broken.svg");
-    let child = demo(&tmp, &["--seconds", "10", "-o", "json", "--svg", &svg.to_string_lossy()]);
+    let child = demo(&tmp, &["--seconds", "30", "-o", "json", "--svg", &svg.to_string_lossy()]);
     let id = child.id();
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);

@@ -1,6 +1,6 @@
 //! What a picture shows, apart from how it is drawn.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::Provenance;
 
@@ -91,11 +91,23 @@ pub struct Lines {
     pub mark: Mark,
     /// The line whose colour it shares, by its place; its own when not given.
     pub like: Option<usize>,
-    /// Its points, from left to right.
+    /// Its points, from left to right; one that was not measured is not drawn.
+    #[serde(deserialize_with = "points")]
     pub points: Points,
     /// The standard error of each, none drawn where it is 0; empty where there are no repetitions.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "numbers")]
     pub errors: Vec<f64>,
+}
+
+/// What is no number in JSON, as one that was not measured, is `null` there.
+fn points<'de, D: Deserializer<'de>>(from: D) -> Result<Points, D::Error> {
+    let read = Vec::<(Option<f64>, Option<f64>)>::deserialize(from)?;
+    Ok(read.into_iter().map(|(x, y)| (x.unwrap_or(f64::NAN), y.unwrap_or(f64::NAN))).collect())
+}
+
+fn numbers<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f64>, D::Error> {
+    let read = Vec::<Option<f64>>::deserialize(from)?;
+    Ok(read.into_iter().map(|one| one.unwrap_or(f64::NAN)).collect())
 }
 
 impl Lines {
@@ -173,5 +185,20 @@ impl Plot {
     ) -> Self {
         let kind = PlotKind::Bars { categories, series };
         Plot { name: name.to_owned(), title: title.to_owned(), x: Axis::linear(x), y, kind }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_with_a_point_that_was_not_measured_is_read_again() {
+        let points = vec![(1.0, 2.0), (2.0, f64::NAN)];
+        let line = Lines::new("a", Provenance::Measured, points).errors(vec![0.5, f64::NAN]);
+        let text = serde_json::to_string(&line).unwrap();
+        let read: Lines = serde_json::from_str(&text).unwrap();
+        assert_eq!((read.points[0], read.errors[0]), ((1.0, 2.0), 0.5));
+        assert!(read.points[1].0 == 2.0 && read.points[1].1.is_nan() && read.errors[1].is_nan());
     }
 }

@@ -5,6 +5,7 @@
 //! HAProxy and, where Plimsoll steers it, a daemon of its own; all have the same arrivals and the same
 //! work ([`run()`]). See `docs/lab-real.md`.
 
+mod addresses;
 mod args;
 mod calibrate;
 pub mod cgroup;

@@ -1,7 +1,7 @@
 //! The servers of one lane: processes in control groups of their own.
 
 use std::io::{self, Write};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use plimsoll_lanes::{Family, LaneError, Member, check_answer};
 use rustix::process::Signal;
 
+use crate::addresses::address;
 use crate::cgroup::{CgroupError, Cgroups, Group, Limits, Quota};
 use crate::server::Mode;
 use crate::{Installed, Pool, RealError};
@@ -19,8 +20,6 @@ const START_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How long an answer may take that costs next to nothing.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// Where all of them listen, each on a loopback address of its own.
-const PORT: u16 = 8000;
 
 /// One server.
 struct Server {
@@ -58,8 +57,6 @@ impl Servers {
         number: u8,
     ) -> Result<Self, RealError> {
         let installed = pool.make.find()?;
-        // Another run at the same time listens elsewhere.
-        let run = 64 + (std::process::id() % 128) as u8;
         let mut servers = Vec::new();
         for (i, size) in (1..).zip(&pool.sizes) {
             let parent = cgroups.group(&format!("{lane}/{}", size.name), &pool.limits(size))?;
@@ -67,7 +64,7 @@ impl Servers {
             let group = cgroups.group(&format!("{lane}/{}/server", size.name), &inner)?;
             servers.push(Server {
                 name: size.name.clone(),
-                address: (Ipv4Addr::new(127, run, number, i), PORT).into(),
+                address: address(number, i),
                 cores: size.cores,
                 neighbour: None,
                 processes: Vec::new(),

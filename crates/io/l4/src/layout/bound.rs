@@ -104,7 +104,7 @@ fn settings_are_written_as_the_program_reads_them() {
             ("by", &[2]),
             ("why", &[0]),
             ("asked", &padded(asked, 16 * MAX_ASKED)),
-            ("gateway", &padded(vec![10, 0, 1, 2], 16)),
+            ("gateway", &std::net::Ipv4Addr::new(10, 0, 1, 2).to_ipv6_mapped().octets()),
             ("interface", &padded(b"eth0".to_vec(), 16)),
             ("renewed_ms", &way.renewed_ms.to_le_bytes()),
             ("hops_until_ms", &way.hops_until_ms.to_le_bytes()),

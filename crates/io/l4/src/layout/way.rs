@@ -1,6 +1,6 @@
 //! Where replies of one family go, as the program has it: `struct way` of `bpf/types.h`.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use super::{Mac, Writer};
 use crate::replies::{Prefix, Why};
@@ -98,16 +98,16 @@ impl Way {
             writer.put(&prefix.to_le_bytes()).put(&mask.to_le_bytes());
         }
         writer.skip(16 * (MAX_ASKED - asked.len()));
-        let mut gateway = [0; 16];
-        match self.gateway {
-            Some(IpAddr::V4(v4)) => gateway[..4].copy_from_slice(&v4.octets()),
-            Some(IpAddr::V6(v6)) => gateway = v6.octets(),
-            None => {}
-        }
+        // Replies over IPv6 may go to a gateway that is told by its IPv4 address.
+        let gateway = match self.gateway {
+            Some(IpAddr::V4(v4)) => v4.to_ipv6_mapped(),
+            Some(IpAddr::V6(v6)) => v6,
+            None => Ipv6Addr::UNSPECIFIED,
+        };
         let mut name = [0; INTERFACE_BYTES];
         let kept = self.interface.as_bytes().iter().take(INTERFACE_BYTES - 1);
         name.iter_mut().zip(kept).for_each(|(to, from)| *to = *from);
-        writer.put(&gateway).put(&name);
+        writer.put(&gateway.octets()).put(&name);
         for word in [self.renewed_ms, self.hops_until_ms, self.generation] {
             writer.put(&word.to_le_bytes());
         }
@@ -121,6 +121,7 @@ impl Way {
         let mac = |at: usize| [0, 1, 2, 3, 4, 5].map(|byte| bytes[at + byte]);
         let prefix = |n: usize| Prefix::from_words(long(40 + 16 * n), long(48 + 16 * n), v4);
         let gateway: [u8; 16] = std::array::from_fn(|byte| bytes[168 + byte]);
+        let gateway = Ipv6Addr::from(gateway);
         let name = bytes[184..184 + INTERFACE_BYTES].split(|byte| *byte == 0).next();
         Way {
             until_ms: long(0),
@@ -136,12 +137,7 @@ impl Way {
                 _ => By::Asked(Why::from_code(bytes[38])),
             },
             asked: (0..MAX_ASKED.min(word(32) as usize)).map(prefix).collect(),
-            gateway: match gateway {
-                [0, 0, 0, 0, ..] if v4 => None,
-                [a, b, c, d, ..] if v4 => Some([a, b, c, d].into()),
-                _ if gateway == [0; 16] => None,
-                _ => Some(gateway.into()),
-            },
+            gateway: (!gateway.is_unspecified()).then(|| gateway.to_canonical()),
             interface: String::from_utf8_lossy(name.unwrap_or_default()).into_owned(),
             renewed_ms: long(200),
             hops_until_ms: long(208),
@@ -176,6 +172,8 @@ mod tests {
             generation: 7,
         };
         assert_eq!(Way::from_bytes(&way.to_bytes(), true), way);
+        way.asked.clear();
+        assert_eq!(Way::from_bytes(&way.to_bytes(), false), way, "the gateway's IPv4 address");
         way.gateway = Some([0xfe80, 0, 0, 0, 0, 0, 0, 1].into());
         way.asked = (1..=MAX_ASKED as u16)
             .map(|n| Prefix::new([0xfd00, n, 0, 0, 0, 0, 0, 0].into(), 64))

@@ -173,9 +173,9 @@ fn prequal_avoids_a_backend_that_tells_of_many_in_flight() {
         until("it is sent", || sent().0 + sent().1 >= before.0 + before.1 + clients.len() as u64);
     }
     let after = sent();
-    // By draws it would be half; which answers are at hand when one is picked is the system's to say.
+    // By draws it would be half, give or take five; which answers are at hand when one is picked is the system's to say.
     let to_busy = after.0 - before.0;
-    assert!(to_busy <= 25, "{to_busy} of 100 went where 20 wait");
+    assert!(to_busy <= 35, "{to_busy} of 100 went where 20 wait");
     gate.open();
     drop((others, drawn, clients));
     until("nothing is in flight", || proxy.in_flight() == 0 && behind.in_flight() == 0);

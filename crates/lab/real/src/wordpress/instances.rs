@@ -1,7 +1,7 @@
 //! The application tier: nginx and php-fpm of each instance in a control group with a quota.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use plimsoll_lanes::{Family, LaneError, Member, check_answer};
 
 use super::WordPressError;
 use super::site::{Site, program};
+use crate::addresses::address;
 use crate::cgroup::{CgroupError, Cgroups, Group, Limits, Quota};
 use crate::{RealError, php};
 
-const PORT: u16 = 8000;
 /// The kernel's and Kubernetes' usual one.
 const PERIOD: Duration = Duration::from_millis(100);
 /// Under a small quota the first page takes long.
@@ -47,14 +47,13 @@ impl Instances {
         quotas: &[f64],
         number: u8,
     ) -> Result<Self, WordPressError> {
-        let run = 64 + (std::process::id() % 128) as u8;
         let mut instances = Vec::new();
         for (i, &cores) in (1..).zip(quotas) {
             let name = format!("s{i}");
             let limits = Limits { quota: Some(Quota { cores, period: PERIOD }), cpus: None };
             let group = cgroups.group(&format!("wordpress-{number}-{name}"), &limits);
             let group = group.map_err(RealError::from)?;
-            let address = (Ipv4Addr::new(127, run, number, i), PORT).into();
+            let address = address(number, i);
             let dir = family.dir().join(format!("wordpress-{number}-{name}"));
             let processes =
                 start(family, &group, site, address, &dir, &format!("{number}-{name}"))?;

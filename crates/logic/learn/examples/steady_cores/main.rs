@@ -1,6 +1,6 @@
 //! How well the cores of a backend are known that has one load for hours.
 //!
-//! `cargo run --release -p plimsoll-learn --example cores -- [HOURS [SEEDS [POLL_MS]]]`
+//! `cargo run --release -p plimsoll-learn --example steady_cores -- [HOURS [SEEDS [POLL_MS]]]`
 //!
 //! Polls every 25 ms unless given, an estimate every 5 s as in the controller, from the fifth minute on. A
 //! *flip* is an estimate with other cores than the one before it.
