@@ -31,26 +31,18 @@ pub async fn examine(
     }
     let subsets = setup.sink.have_subsets();
     several::examine(&service.name, &methods, subsets, told, findings);
-    let trouble = told.and_then(|told| told.trouble.as_deref());
-    if let Some(trouble) = trouble.filter(|trouble| !is_said(trouble, &findings.all()[before..])) {
+    if let Some(trouble) = told.and_then(|told| told.trouble.as_deref()) {
         let what = format!("the daemon cannot steer it: {trouble}");
-        findings.add(Finding::error(&service.name, what, ""));
+        // An error that was found here by looking is most likely the same.
+        let is_found = findings.all()[before..].iter().any(|f| f.severity == Severity::Error);
+        let severity = if is_found { Severity::Note } else { Severity::Error };
+        findings.add(Finding { severity, ..Finding::note(&service.name, what) });
     }
     if by_place.len() > 1 {
         for (those, place) in by_place {
             findings.name_place(those, &place);
         }
     }
-}
-
-/// Whether a daemon's trouble was found here by looking, and need not be said a second time.
-fn is_said(trouble: &str, found: &[Finding]) -> bool {
-    let says = |message: &str| {
-        let unknown_name =
-            message.contains(haproxy::NO_SERVER) && trouble.contains("has no server");
-        unknown_name || trouble.contains(message) || message.contains(trouble)
-    };
-    found.iter().any(|f| f.severity == Severity::Error && says(&f.message))
 }
 
 /// Looks at one of them; how it picks, where it tells.
@@ -134,21 +126,5 @@ async fn compare_addresses(service: &Service, sink: &Sink, findings: &mut Findin
         if let Some(backend) = backend {
             haproxy::compare_address(&service.name, backend, at, &sink.place(), findings).await;
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_daemons_trouble_that_was_found_here_is_not_repeated() {
-        let error = |message: &str| [Finding::error("shop", message, "")];
-        let found = error("HAProxy has no such server; it has s1");
-        assert!(is_said("backend \"shop\" has no server s9; it has s1", &found));
-        assert!(!is_said("an agent-check is active on s1", &found));
-        let gone = "HAProxy socket /x: no such socket";
-        assert!(is_said(gone, &error(gone)) && !is_said(gone, &[Finding::note("shop", gone)]));
-        assert!(is_said(&format!("{gone}; another one is not read"), &error(gone)));
     }
 }

@@ -20,8 +20,6 @@ use crate::run::translate::ServiceSetup;
 const OLDEST: (u32, u32) = (2, 4);
 /// Weights in HAProxy's configuration below this give a coarse split after a reload.
 const COARSE: u32 = 10;
-/// What is said of a name that HAProxy does not know.
-pub const NO_SERVER: &str = "HAProxy has no such server";
 /// A clock may be off by so much.
 const CLOCK_SLACK: u64 = 60;
 /// The longest look-up of a name.
@@ -208,7 +206,7 @@ fn names(
         let exist: Vec<&str> = inspection.servers.iter().map(|s| s.name.as_str()).collect();
         findings.add(Finding::error(
             format!("{name}/{missing}"),
-            format!("{place}{NO_SERVER}; it has {}", exist.join(", ")),
+            format!("{place}HAProxy has no such server; it has {}", exist.join(", ")),
             "give the backend the name that stands after `server` in haproxy.cfg",
         ));
     }

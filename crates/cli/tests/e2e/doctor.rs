@@ -72,6 +72,19 @@ fn what_is_wrong_is_found_all_at_once() {
 }
 
 #[test]
+fn what_the_daemon_says_is_a_note_beside_an_error_that_was_found_by_looking() {
+    let mut rig = Rig::new("roundrobin", &[1.0; 2]).without_checks();
+    let _daemon = rig.daemon();
+    rig.haproxy.stop();
+    until("the daemon to notice", || {
+        let (code, found) = doctor(&rig);
+        code == Some(1)
+            && says(&found, "error", "shop", "is HAProxy running")
+            && says(&found, "note", "shop", "the daemon cannot steer it: ")
+    });
+}
+
+#[test]
 fn it_says_in_a_sentence_each_what_clients_suffer_from() {
     let rig = Rig::new("roundrobin", &[1.0; 4]).without_checks();
     let daemon = rig.daemon();
