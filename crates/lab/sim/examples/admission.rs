@@ -3,7 +3,7 @@
 //!
 //! The best static value is that of the least 99th percentile among those whose goodput is within 1 % of
 //! the greatest; where backends have several cores, so many a core are tried as well. `max_wait` is the adaptive one with
-//! a `max_wait` of eleven services. `cargo run --release -p plimsoll-sim --example admission -- [SEED] [NAME]`; `NAME` selects the
+//! a `max_wait` of so many services. `cargo run --release -p plimsoll-sim --example admission -- [SEED] [NAME]`; `NAME` selects the
 //! scenarios whose names contain it, and prints every static value of these.
 
 use std::time::Duration;
@@ -21,7 +21,7 @@ const STATIC: [u32; 14] = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 25, 30];
 /// And so many times each backend's cores, where any has several.
 const PER_CORE: [f64; 6] = [1.0, 1.25, 1.5, 2.0, 3.0, 5.0];
 /// With `max_wait` requests may wait for so many services.
-const MAX_WAIT: f64 = 11.0;
+const MAX_WAITS: [f64; 2] = [3.0, 11.0];
 const BALANCERS: usize = 40;
 const RETRIES: u32 = 3;
 const NETWORK: Duration = Duration::from_millis(1);
@@ -173,11 +173,14 @@ fn main() {
         row(&format!("best: {limit}"), best, best);
         let adaptive = run(&arena, CapacityOptions::default());
         row("adaptive", &adaptive, best);
-        let rather_waits = AdaptiveOptions {
-            max_wait_ms: Some((MAX_WAIT * arena.service_us / 1e3) as u64),
-            ..AdaptiveOptions::default()
-        };
-        row("max_wait", &run(&arena, CapacityOptions::Adaptive(rather_waits)), best);
+        for services in MAX_WAITS {
+            let rather_waits = AdaptiveOptions {
+                max_wait_ms: Some((services * arena.service_us / 1e3) as u64),
+                ..AdaptiveOptions::default()
+            };
+            let report = run(&arena, CapacityOptions::Adaptive(rather_waits));
+            row(&format!("max_wait {services}"), &report, best);
+        }
         let mut waits = arena.clone();
         waits.wait = Some(WaitOptions::default());
         row("waits", &run(&waits, CapacityOptions::default()), best);

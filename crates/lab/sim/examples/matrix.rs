@@ -4,10 +4,11 @@
 //! comes first: mean over seeds, upper bound of its 95 % interval, worst seed, median.
 //!
 //! `cargo run --release -p plimsoll-sim --example matrix -- [REQUESTS] [SEEDS] [LAW] [POOL] [LOAD] [BALANCERS] [METHOD]
-//! [NETWORK_MS] [WAIT_MS]`; `all` for any of them stands for all, and names select what contains them. `METHOD` is a sight of
+//! [NETWORK_MS] [WAIT_MS] [PROBES]`; `all` for any of them stands for all, and names select what contains them. `METHOD` is a sight of
 //! `expected_delay`. Under `refusals` the backends have the product's admission by its defaults, and clients send again
 //! after 30 ms what was refused for good, until it is served; tries per request are the mean, and the most in any 10 s.
-//! `probes and refusals` is both at once, and under `auto and refusals` the balancer chooses. With `WAIT_MS` requests may wait at their balancer for so long.
+//! `probes and refusals` is both at once, and under `auto and refusals` the balancer chooses. With `WAIT_MS` requests may wait at their balancer
+//! for so long; `PROBES` backends are asked before a pick.
 
 use std::time::Duration;
 
@@ -68,7 +69,7 @@ struct Plan {
     requests: u32,
     seeds: u64,
     balancers: usize,
-    sight: Sight,
+    expected_delay: ExpectedDelaySettings,
     doors: bool,
     wait: Option<WaitOptions>,
     network: Duration,
@@ -107,7 +108,10 @@ fn arguments() -> (Plan, Vec<Cell>) {
         requests: number(1, 200_000.0) as u32,
         seeds: number(2, 20.0) as u64,
         balancers: number(6, 1.0) as usize,
-        sight,
+        expected_delay: ExpectedDelaySettings {
+            sight,
+            probes: number(10, f64::from(ExpectedDelaySettings::default().probes)) as u32,
+        },
         doors: argument(7).is_some_and(|method| method.contains("refusals")),
         wait: argument(9)
             .map(|_| WaitOptions { timeout_ms: number(9, 0.0) as u64, ..WaitOptions::default() }),
@@ -185,9 +189,7 @@ fn measure(cell: Cell, seed: u64, plan: Plan) -> Means {
         let told = PolicyKind::LeastConnections.build(&capacities, &settings);
         arena.run(&mut [told.expect("valid settings")]).mean_us
     });
-    let expected_delay =
-        ExpectedDelaySettings { sight: plan.sight, ..ExpectedDelaySettings::default() };
-    let settings = Settings { expected_delay, ..Settings::default() };
+    let settings = Settings { expected_delay: plan.expected_delay, ..Settings::default() };
     let build = |_| -> Box<dyn Policy> {
         let alike = vec![1; arena.pool.len()];
         PolicyKind::ExpectedDelay.build(&alike, &settings).expect("valid settings")
@@ -195,7 +197,7 @@ fn measure(cell: Cell, seed: u64, plan: Plan) -> Means {
     let mut balancers: Vec<Box<dyn Policy>> = (0..plan.balancers).map(build).collect();
     let mut doors = Vec::new();
     arena.wait = plan.wait;
-    let most = match plan.sight {
+    let most = match plan.expected_delay.sight {
         Sight::Probes | Sight::Auto => RETRIES_BESIDE_PROBES,
         Sight::Own | Sight::Refusals => RETRIES,
     };

@@ -184,6 +184,17 @@ fn one(context: &Context, family: &Family, bed: &mut Bed, turn: &Turn) -> Result
     Ok(Kept { seen, seconds: (to - from).as_secs_f64(), batches_ms })
 }
 
+impl Kept {
+    /// Mean response time from one part of the lane's time to another, milliseconds: what learning costs, and what
+    /// comes after it. All batches count alike.
+    fn mean_of(&self, from: f64, to: f64) -> f64 {
+        let place = |part: f64| (part * self.batches_ms.len() as f64) as usize;
+        let of: Vec<f64> =
+            self.batches_ms[place(from)..place(to)].iter().flatten().copied().collect();
+        of.iter().sum::<f64>() / of.len() as f64
+    }
+}
+
 /// Whether between two looks, each of requests that have ended and of those without an answer, too few were answered.
 fn is_overloaded(before: (u64, u64), now: (u64, u64)) -> bool {
     let (ended, unanswered) = (now.0 - before.0, now.1 - before.1);
@@ -193,7 +204,7 @@ fn is_overloaded(before: (u64, u64), now: (u64, u64)) -> bool {
 fn table(pool: ServerPool, points: &[Point]) -> Result<Table, Failure> {
     let title = format!("GETs and POSTs together, {}", pool.title());
     let mut table = Table::empty(pool.name(), &title);
-    for Point { load, method, kept: Kept { seen, seconds, .. } } in points {
+    for Point { load, method, kept: kept @ Kept { seen, seconds, .. } } in points {
         row!(table, pool.provenance(), {
             load: *load, "part of the capacity";
             method: method.name;
@@ -201,6 +212,8 @@ fn table(pool: ServerPool, points: &[Point]) -> Result<Table, Failure> {
             requests: seen.requests as f64;
             unanswered: seen.errors as f64;
             mean_ms: seen.mean_ms, "ms";
+            first_tenth_ms: kept.mean_of(0.0, 0.1), "ms, mean of that part of the lane's time";
+            last_half_ms: kept.mean_of(0.5, 1.0), "ms, mean of that part of the lane's time";
             p99_ms: seen.p99_ms, "ms";
             late: seen.late, "part after the deadline";
         })?;
@@ -389,6 +402,13 @@ mod tests {
             method,
             kept: Kept { seen, seconds: 600.0, batches_ms: vec![Some(mean_ms); 20] },
         }
+    }
+
+    #[test]
+    fn learning_is_told_apart_by_the_time_of_the_lane() {
+        let mut kept = point(0.7, STEERED[0], 100.0).kept;
+        kept.batches_ms[..2].copy_from_slice(&[Some(900.0), None]);
+        assert_eq!((kept.mean_of(0.0, 0.1), kept.mean_of(0.5, 1.0)), (900.0, 100.0));
     }
 
     #[test]
