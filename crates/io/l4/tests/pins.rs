@@ -85,8 +85,8 @@ fn other_sizes_are_taken_up(v6: bool) {
         assert!(is.packets_in > was.packets_in && is.packets_out > was.packets_out, "{is:?}");
         assert_eq!(is.new_connections, was.new_connections, "{}", is.name);
         // Of two that have one place among 65,536, the first is forgotten: so it is in one run of sixty.
-        let forgotten = was.open_connections - is.open_connections;
-        assert!(forgotten <= 1, "{}: {was:?}, {is:?}", is.name);
+        let all = was.open_connections;
+        assert!((all - 1..=all).contains(&is.open_connections), "{was:?}, {is:?}");
     }
     for (reason, count) in &after.fallbacks {
         assert_eq!(*count, 0, "{reason}");

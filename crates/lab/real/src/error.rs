@@ -36,6 +36,12 @@ pub enum RealError {
     /// A server did too little for its capacity to be known.
     #[error("server {0} answered too few requests to know its capacity; calibrate for longer")]
     TooFew(String),
+    /// Something listens on port 8000 of all the addresses that are meant for servers.
+    #[error(
+        "every address of 127.64.0.0 to 127.191.0.0 has its port 8000 taken; a program that listens on *:8000 takes them \
+         all: `ss -ltnp 'sport = :8000'` names it"
+    )]
+    NoAddress,
     /// It was interrupted by a signal.
     #[error("interrupted")]
     Interrupted,

@@ -64,7 +64,7 @@ impl Servers {
             let group = cgroups.group(&format!("{lane}/{}/server", size.name), &inner)?;
             servers.push(Server {
                 name: size.name.clone(),
-                address: address(number, i),
+                address: address(number, i)?,
                 cores: size.cores,
                 neighbour: None,
                 processes: Vec::new(),

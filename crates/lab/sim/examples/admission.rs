@@ -3,7 +3,7 @@
 //!
 //! The best static value is that of the least 99th percentile among those whose goodput is within 1 % of
 //! the greatest; where backends have several cores, so many a core are tried as well. `max_wait` is the adaptive one with
-//! a `max_wait` of so many services. `cargo run --release -p plimsoll-sim --example admission -- [SEED] [NAME]`; `NAME` selects the
+//! a `max_wait` of three and of eleven services. `cargo run --release -p plimsoll-sim --example admission -- [SEED] [NAME]`; `NAME` selects the
 //! scenarios whose names contain it, and prints every static value of these.
 
 use std::time::Duration;

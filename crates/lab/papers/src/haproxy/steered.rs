@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use plimsoll_lanes::{Family, PATIENCE, raise_descriptor_limit};
+use plimsoll_lanes::{Family, PATIENCE, mean, raise_descriptor_limit};
 use plimsoll_real::{BATCHES, Pair, Ratio};
 use plimsoll_testbed::format_duration;
 use serde::{Deserialize, Serialize};
@@ -189,9 +189,8 @@ impl Kept {
     /// comes after it. All batches count alike.
     fn mean_of(&self, from: f64, to: f64) -> f64 {
         let place = |part: f64| (part * self.batches_ms.len() as f64) as usize;
-        let of: Vec<f64> =
-            self.batches_ms[place(from)..place(to)].iter().flatten().copied().collect();
-        of.iter().sum::<f64>() / of.len() as f64
+        let of = self.batches_ms[place(from)..place(to)].iter().flatten().copied();
+        mean(&of.collect::<Vec<f64>>()).unwrap_or(f64::NAN)
     }
 }
 

@@ -53,7 +53,7 @@ impl Instances {
             let limits = Limits { quota: Some(Quota { cores, period: PERIOD }), cpus: None };
             let group = cgroups.group(&format!("wordpress-{number}-{name}"), &limits);
             let group = group.map_err(RealError::from)?;
-            let address = address(number, i);
+            let address = address(number, i)?;
             let dir = family.dir().join(format!("wordpress-{number}-{name}"));
             let processes =
                 start(family, &group, site, address, &dir, &format!("{number}-{name}"))?;
