@@ -128,7 +128,7 @@ impl Egress {
         let named = sticky.and_then(|sticky| sticky.take(forward.headers()));
         let view = View { peer: client.address().ip(), head: forward.head() };
         let key = pool.balancer.key.as_ref().and_then(|key| key.key(&view));
-        let mut wants = Wants { key, own: named, is_asked: false, is_sent_anyhow: false };
+        let mut wants = Wants::new(key, named);
         let mut tried = Tried::default();
         let mut patience = Patience::new(pool.balancer.clone(), alarm);
         let (mut live, mut begun) = match client.open.resume.take() {
@@ -181,7 +181,8 @@ impl Egress {
                 pool.ask_beside(key);
             }
             let backend = flight.backend();
-            self.tell(&pool, backend, &mut forward, (&tried, &patience));
+            let is_last = flight.is_to_wait() || patience.has_one_try();
+            self.tell(&pool, backend, &mut forward, (&tried, is_last));
             client.open.record.sent(pool.balancer.addresses[backend]);
             let at = (backend, lease);
             let sent = forward.send(&connections, at, || live.may_retry_failure()).await;
@@ -285,14 +286,14 @@ impl Egress {
         pool: &Pool,
         backend: usize,
         forward: &mut Forward,
-        (tried, patience): (&Tried, &Patience<'_>),
+        (tried, is_last): (&Tried, bool),
     ) {
         let left = forward.deadline().saturating_duration_since(Instant::now());
         let headers = forward.headers();
         if pool.has_ingress(backend) {
             let left =
                 u64::try_from(left.min(self.timeouts.request).as_millis()).unwrap_or(u64::MAX);
-            let tries = match patience.has_one_try() {
+            let tries = match is_last {
                 true => 0,
                 false => pool.balancer.tries_left(tried.refusals),
             };

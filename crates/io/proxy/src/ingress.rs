@@ -117,7 +117,8 @@ impl Ingress {
 
     /// The load, in answer to a request for it.
     fn tell_load(&self) -> Response<Body> {
-        let load = self.gate.load.read(self.gate.in_flight.get(), self.clock.now());
+        let cores = self.gate.admission.borrow().cores();
+        let load = self.gate.load.read(self.gate.in_flight.get(), cores, self.clock.now());
         let mut response = text_response(StatusCode::NO_CONTENT, "");
         response.headers_mut().clear();
         if let Some(told) = load::write(&load) {

@@ -1,5 +1,6 @@
 //! The load of an application, as its ingress tells it to balancers that ask ([`crate::probe`]), in answer to
-//! `OPTIONS *` with `plimsoll-probe`: requests in flight, what a request that found so many took, how busy the CPU is.
+//! `OPTIONS *` with `plimsoll-probe`: requests in flight, what a request that found so many took, how busy the CPU is, and how
+//! many cores the admission has learned that there are.
 //!
 //! The latency is a moving mean of its own for each number in flight that a request found, as Prequal has it (NSDI 2024,
 //! section 4): at the nearest level below that has one, or above.
@@ -43,8 +44,8 @@ impl LoadMeter {
         *mean += (us - *mean) * if *mean == 0.0 { 1.0 } else { NEWEST };
     }
 
-    /// The load with so many in flight.
-    pub(crate) fn read(&self, in_flight: u32, now: Nanos) -> ServerLoad {
+    /// The load with so many in flight and, where they are known, so many cores.
+    pub(crate) fn read(&self, in_flight: u32, cores: Option<f64>, now: Nanos) -> ServerLoad {
         let found_us = self.found_us.borrow();
         let at = (in_flight as usize).min(LEVELS - 1);
         let is_known = |us: &&f32| **us > 0.0;
@@ -54,6 +55,7 @@ impl LoadMeter {
             in_flight,
             latency_us: below.or_else(above).copied().unwrap_or(0.0),
             cpu: self.cpu.borrow_mut().look(now),
+            cores: cores.map(|cores| cores as f32),
         }
     }
 }
@@ -116,12 +118,15 @@ fn of_machine(stat: &str) -> Option<Used> {
     Some(Used { busy: all - idle - waits, all })
 }
 
-/// As a header tells it: `in_flight=3, latency_us=1200, cpu=0.431`.
+/// As a header tells it: `in_flight=3, latency_us=1200, cpu=0.431, cores=4`.
 pub(crate) fn write(load: &ServerLoad) -> Option<HeaderValue> {
-    let ServerLoad { in_flight, latency_us, cpu } = load;
+    let ServerLoad { in_flight, latency_us, cpu, cores } = load;
     let mut text = format!("in_flight={in_flight}, latency_us={latency_us:.0}");
     if let Some(cpu) = cpu {
         text.push_str(&format!(", cpu={cpu:.3}"));
+    }
+    if let Some(cores) = cores {
+        text.push_str(&format!(", cores={cores:.0}"));
     }
     HeaderValue::from_str(&text).ok()
 }
@@ -136,7 +141,8 @@ pub(crate) fn parse(value: &[u8]) -> Option<ServerLoad> {
     };
     let in_flight = words().find(|(found, _)| *found == "in_flight")?.1.parse().ok()?;
     let latency_us = number("latency_us").unwrap_or(0.0);
-    Some(ServerLoad { in_flight, latency_us, cpu: number("cpu").map(|cpu| cpu.min(1.0)) })
+    let cpu = number("cpu").map(|cpu| cpu.min(1.0));
+    Some(ServerLoad { in_flight, latency_us, cpu, cores: number("cores").filter(|n| *n >= 1.0) })
 }
 
 /// Whether a request asks for the load. Its header alone does not: any client's request may bring that.
@@ -153,12 +159,12 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        for cpu in [None, Some(0.431)] {
-            let load = ServerLoad { in_flight: 3, latency_us: 1_200.0, cpu };
+        for (cpu, cores) in [(None, None), (Some(0.431), Some(12.0))] {
+            let load = ServerLoad { in_flight: 3, latency_us: 1_200.0, cpu, cores };
             assert_eq!(parse(write(&load).unwrap().as_bytes()), Some(load));
         }
-        let newer = b"queue=7,in_flight=2 , cpu=7";
-        let read = ServerLoad { in_flight: 2, latency_us: 0.0, cpu: Some(1.0) };
+        let newer = b"queue=7,in_flight=2 , cpu=7, cores=0";
+        let read = ServerLoad { in_flight: 2, cpu: Some(1.0), ..ServerLoad::default() };
         assert_eq!(parse(newer), Some(read));
         for bad in [&b""[..], b"in_flight", b"in_flight=-1", b"in_flight=x", b"cpu=0.5", b"\xff"] {
             assert_eq!(parse(bad), None, "{bad:?}");
@@ -170,7 +176,7 @@ mod tests {
     #[test]
     fn a_latency_is_of_those_that_found_as_many() {
         let meter = LoadMeter::new(Cpu::Machine);
-        let us = |in_flight| meter.read(in_flight, Nanos::ZERO).latency_us;
+        let us = |in_flight| meter.read(in_flight, None, Nanos::ZERO).latency_us;
         assert_eq!(us(5), 0.0);
         meter.note(4, Duration::from_micros(400));
         assert_eq!((us(0), us(4), us(9)), (400.0, 400.0, 400.0), "the only one");

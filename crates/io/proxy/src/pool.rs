@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use hyper::{Response, StatusCode};
-use plimsoll_policy::Ending;
+use plimsoll_policy::{Ending, Request};
 
 use crate::answer::{Problem, is_failure, rejected_response};
 use crate::balance::{Balancer, Flight, Pick};
@@ -38,8 +38,17 @@ pub(crate) struct Wants {
     pub(crate) own: Option<usize>,
     /// Backends were asked for it, and it has not waited since.
     pub(crate) is_asked: bool,
+    /// Those that answered.
+    pub(crate) answered: Vec<usize>,
     /// It cannot wait here, whatever its policy says.
     pub(crate) is_sent_anyhow: bool,
+}
+
+impl Wants {
+    /// Nothing was asked for it yet.
+    pub(crate) fn new(key: Option<u64>, own: Option<usize>) -> Self {
+        Wants { key, own, is_asked: false, answered: Vec::new(), is_sent_anyhow: false }
+    }
 }
 
 impl Pool {
@@ -80,7 +89,7 @@ impl Pool {
         // Whoever asks anyhow finds out whether another has more room.
         if let Some(left) = patience.room().filter(|_| !self.asks_before()) {
             let flight = self.balancer.pick_left(left);
-            return flight.or_else(|| self.balancer.pick(wants.key, &[])).into();
+            return flight.or_else(|| self.balancer.pick(&Request::keyed(wants.key))).into();
         }
         let own = wants.own.filter(|_| tried.count == 0);
         if let Some(flight) = own.and_then(|backend| self.balancer.pick_own(backend)) {
@@ -90,11 +99,13 @@ impl Pool {
         if let (Some(probes), false) = (probes, wants.is_asked) {
             wants.is_asked = true;
             // In a box: each connection's task is as large as all that it may hold.
-            Box::pin(probes.before(wants.key)).await;
+            wants.answered = Box::pin(probes.before(wants.key)).await;
         }
+        let request =
+            Request::keyed(wants.key).avoiding(tried.avoid()).answered_by(&wants.answered);
         match wants.is_sent_anyhow {
-            true => self.balancer.pick(wants.key, tried.avoid()).into(),
-            false => self.balancer.pick_or_wait(wants.key, tried.avoid()),
+            true => self.balancer.pick(&request).into(),
+            false => self.balancer.pick_or_wait(&request),
         }
     }
 

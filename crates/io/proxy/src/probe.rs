@@ -54,7 +54,13 @@ pub(crate) struct Probes {
 }
 
 /// What each probe that a request waits for holds.
-type Held = Rc<oneshot::Sender<()>>;
+#[derive(Clone)]
+struct Held {
+    /// The request waits until nobody holds it any more.
+    _end: Rc<oneshot::Sender<()>>,
+    /// The backends that have answered.
+    answered: Rc<RefCell<Vec<usize>>>,
+}
 
 /// One that is asked.
 #[derive(Default)]
@@ -129,19 +135,35 @@ impl Probes {
         self.balancer.probing() == Probing::Before
     }
 
-    /// Asks the backends that the policy wants to ask before it picks for a request, and waits until each has answered, or
-    /// is late.
-    pub(crate) async fn before(self: &Rc<Self>, key: Option<u64>) {
-        let (held, all_answered) = oneshot::channel();
-        self.ask_targets(key, Some(&Rc::new(held)));
-        // Nothing is ever sent: it ends when nobody holds the other end any more.
-        let _ = all_answered.await;
+    /// Asks the backends that the policy wants to ask before it picks for a request, and others once more where none of
+    /// these has room; those that answered in time.
+    pub(crate) async fn before(self: &Rc<Self>, key: Option<u64>) -> Vec<usize> {
+        let answered = self.round(key, Vec::new()).await;
+        match self.balancer.have_no_room(&answered) {
+            true => self.round(key, answered).await,
+            false => answered,
+        }
     }
 
-    fn ask_targets(self: &Rc<Self>, key: Option<u64>, held: Option<&Held>) {
+    /// Asks beside those that have answered, and waits until each has, too, or is late; all that have.
+    async fn round(self: &Rc<Self>, key: Option<u64>, before: Vec<usize>) -> Vec<usize> {
+        let (end, all_answered) = oneshot::channel();
+        let answered = Rc::new(RefCell::new(before));
+        self.ask_targets(key, Some(Held { _end: Rc::new(end), answered: answered.clone() }));
+        // Nothing is ever sent: it ends when nobody holds the other end any more.
+        let _ = all_answered.await;
+        answered.take()
+    }
+
+    fn ask_targets(self: &Rc<Self>, key: Option<u64>, held: Option<Held>) {
         let mut targets = self.targets.borrow_mut();
+        targets.clear();
+        if let Some(held) = &held {
+            targets.extend_from_slice(&held.answered.borrow());
+        }
+        let before = targets.len();
         self.balancer.probe_targets(key, &mut targets);
-        targets.drain(..).for_each(|backend| self.ask(backend, held.cloned()));
+        targets.drain(before..).for_each(|backend| self.ask(backend, held.clone()));
     }
 
     /// Asks a backend; `held` is let go of when it has answered, or is late.
@@ -179,6 +201,9 @@ impl Probes {
                     }
                     asked.rests_until.set(None);
                     probes.balancer.probed(backend, load);
+                    if let Some(held) = &held {
+                        held.answered.borrow_mut().push(backend);
+                    }
                 }
                 Ok(Ok(None)) => {
                     asked.is_silent.set(true);
@@ -310,7 +335,7 @@ mod tests {
             let addresses = copies[0].addresses.iter().copied();
             let connections = Connections::new(addresses, 32 << 10, long, long);
             let probes = Probes::start(&pool, &copies[0], &connections).expect("it asks");
-            probes.before(None).await;
+            assert_eq!(probes.before(None).await, [0]);
             let late = || probes.backends.iter().map(|asked| asked.late.get()).collect::<Vec<_>>();
             let waiting = |backend: usize| probes.backends[backend].waiting.get();
             assert_eq!((late(), waiting(1)), (vec![0, 1], 1), "it may answer yet");
@@ -318,7 +343,7 @@ mod tests {
                 probes.before(None).await;
             }
             assert!(late()[1] <= 1 && waiting(1) <= 1);
-            assert_eq!(copies[0].pick(None, &[]).expect("a backend").backend(), 0);
+            assert_eq!(copies[0].pick(&Request::default()).expect("a backend").backend(), 0);
         };
         tokio::task::LocalSet::new().run_until(asks).await;
         drop(hangs);

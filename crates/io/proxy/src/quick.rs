@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use plimsoll_policy::{Ending, HashKey, KeySource};
+use plimsoll_policy::{Ending, HashKey, KeySource, Request};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
@@ -153,7 +153,7 @@ fn begin<'a>(egress: &'a Egress, client: &Client, bytes: &[u8]) -> Option<Begun<
     let sticky = pool.balancer.sticky.as_ref();
     let named = sticky.and_then(|sticky| sticky.named(request.cookies()));
     let own = named.and_then(|backend| pool.balancer.pick_own(backend));
-    let flight = own.or_else(|| pool.balancer.pick(key, &[]))?;
+    let flight = own.or_else(|| pool.balancer.pick(&Request::keyed(key)))?;
     let sets_cookie = sticky.is_some() && named != Some(flight.backend());
     egress.tally.requests.one_more();
     let wire = pool.connections.bare(flight.backend());

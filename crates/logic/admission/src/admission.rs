@@ -247,6 +247,15 @@ impl Admission {
         self.capacity.limit(0)
     }
 
+    /// How many requests the application can work on at once, once requests were seen to wait; `None` before, and for a
+    /// capacity that is not learned so.
+    pub fn cores(&self) -> Option<f64> {
+        match &self.capacity {
+            Capacity::Adaptive(adaptive) => adaptive.cores(),
+            Capacity::Static(_) | Capacity::Average(_) => None,
+        }
+    }
+
     /// How long requests take, as far as it is known.
     pub fn delay(&self) -> Option<Delay> {
         self.knee.delay()

@@ -282,6 +282,10 @@ impl Policy for Guarded {
         self.inner.rather_waits(backend, here, now)
     }
 
+    fn has_room(&self, backend: usize, now: Nanos) -> Option<bool> {
+        self.inner.has_room(backend, now)
+    }
+
     fn probing(&self) -> Probing {
         self.inner.probing()
     }

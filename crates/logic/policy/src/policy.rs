@@ -29,6 +29,13 @@ pub trait Policy: Send {
         false
     }
 
+    /// Whether this backend can begin with one more request at once, where news of it is fresh; `None` where there is none.
+    /// Where no backend that answered has room, a balancer asks others, once; and a request that is picked for all the same
+    /// is sent to wait there.
+    fn has_room(&self, _backend: usize, _now: Nanos) -> Option<bool> {
+        None
+    }
+
     /// A request was sent to this backend, an index that was given a weight.
     fn on_start(&mut self, _backend: usize, _now: Nanos) {}
 
@@ -40,9 +47,9 @@ pub trait Policy: Send {
         Probing::Never
     }
 
-    /// Appends to `targets` the backends to ask for their load because of this request: called once
-    /// for each request, when [`Policy::probing`] says `Beside` or `Before`. Answers go to [`Policy::on_probe`]; one
-    /// that never comes is not reported.
+    /// Appends to `targets` the backends to ask for their load because of this request: called once for each request, when
+    /// [`Policy::probing`] says `Beside` or `Before`, and under `Before` once more where those in `targets` have answered
+    /// and none of them has room. Answers go to [`Policy::on_probe`]; one that never comes is not reported.
     fn probe_targets(
         &mut self,
         _request: &Request<'_>,
@@ -97,6 +104,9 @@ pub struct ServerLoad {
     pub latency_us: f32,
     /// Busy part of its CPU, 0…1; `None` when it does not say.
     pub cpu: Option<f32>,
+    /// How many requests it can work on at once, at least 1, as its ingress has learned from all of them; `None` when it does
+    /// not say.
+    pub cores: Option<f32>,
 }
 
 /// What a policy may know of a request before it is sent.
@@ -106,6 +116,7 @@ pub struct Request<'a> {
     /// has no such thing.
     pub key: Option<u64>,
     avoid: &'a [usize],
+    answered: &'a [usize],
     closed: Option<&'a Closed>,
 }
 
@@ -115,11 +126,26 @@ impl<'a> Request<'a> {
         Request { key: Some(key), ..Request::default() }
     }
 
+    /// A request that may belong with others.
+    pub fn keyed(key: Option<u64>) -> Self {
+        Request { key, ..Request::default() }
+    }
+
     /// The same request, not to be sent to these backends: those which failed or rejected it. Only
     /// the last [`MAX_AVOID`] of them count.
     pub fn avoiding(self, backends: &'a [usize]) -> Self {
         let from = backends.len().saturating_sub(MAX_AVOID);
         Request { avoid: &backends[from..], ..self }
+    }
+
+    /// The same request, for which these backends have told their load.
+    pub fn answered_by(self, backends: &'a [usize]) -> Self {
+        Request { answered: backends, ..self }
+    }
+
+    /// Backends that have told their load for it.
+    pub fn answered(&self) -> &'a [usize] {
+        self.answered
     }
 
     /// Backends it must not be sent to.

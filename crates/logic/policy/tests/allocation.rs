@@ -39,15 +39,23 @@ fn allocations(kind: PolicyKind, settings: &Settings) -> u64 {
             let key = rng.next_u64();
             let request = if k % 5 > 0 { Request::with_key(key) } else { Request::default() };
             let request = if k % 7 > 0 { request } else { request.avoiding(&avoid) };
-            if policy.probing() != Probing::Never {
-                targets.clear();
-                policy.probe_targets(&request, now, &mut rng, &mut targets);
-                let load = |in_flight| ServerLoad { in_flight, latency_us: 900.0, cpu: Some(0.85) };
-                for &i in &targets {
+            targets.clear();
+            for _ in 0..2 {
+                let before = targets.len();
+                if policy.probing() != Probing::Never {
+                    policy.probe_targets(&request, now, &mut rng, &mut targets);
+                }
+                let load = |in_flight| ServerLoad {
+                    in_flight,
+                    latency_us: 900.0,
+                    cpu: Some(0.85),
+                    cores: Some(4.0),
+                };
+                for &i in &targets[before..] {
                     policy.on_probe(i, load((key % 9) as u32), now);
                 }
             }
-            if let Some(i) = policy.pick(&request, now, &mut rng) {
+            if let Some(i) = policy.pick(&request.answered_by(&targets), now, &mut rng) {
                 policy.on_start(i, now);
                 running.push_back((i, now));
             }
@@ -65,8 +73,12 @@ fn allocations(kind: PolicyKind, settings: &Settings) -> u64 {
             };
             finish.chip = Some(key % 3 > 0);
             let (in_flight, latency_us) = (3, 800.0);
-            finish.load =
-                Some(ServerLoad { in_flight, latency_us, cpu: Some((key % 100) as f32 / 100.0) });
+            finish.load = Some(ServerLoad {
+                in_flight,
+                latency_us,
+                cpu: Some((key % 100) as f32 / 100.0),
+                cores: None,
+            });
             policy.on_finish(i, &finish, now);
         }
     };

@@ -110,7 +110,7 @@ fn picks_of(policy: &mut dyn Policy, sent: &[Sent], key: Option<&HashKey>) -> St
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     let mut pick = |sent: &Sent| {
         let key = key.and_then(|k| k.key(sent));
-        let request = key.map_or_else(Request::default, Request::with_key);
+        let request = Request::keyed(key);
         let picked = policy.pick(&request, Nanos::ZERO, &mut rng).unwrap();
         policy.on_start(picked, Nanos::ZERO);
         picked

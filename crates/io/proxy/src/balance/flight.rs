@@ -17,6 +17,8 @@ pub(crate) struct Flight {
     chip: Option<bool>,
     /// Whether there is room at the backend where it ends: not where that had not let it in.
     leaves_room: bool,
+    /// No core was free there, as far as was known.
+    is_to_wait: bool,
     /// It was not sent, for no socket was left here.
     has_no_socket: bool,
     /// How long its answer took, where it does not end with it.
@@ -24,7 +26,12 @@ pub(crate) struct Flight {
 }
 
 impl Flight {
-    pub(super) fn new(balancer: Rc<Balancer>, backend: usize, started: Nanos) -> Self {
+    pub(super) fn new(
+        balancer: Rc<Balancer>,
+        backend: usize,
+        is_to_wait: bool,
+        started: Nanos,
+    ) -> Self {
         Flight {
             balancer,
             backend,
@@ -33,6 +40,7 @@ impl Flight {
             chip: None,
             // One whose client leaves was most likely in a core, or on its way there.
             leaves_room: true,
+            is_to_wait,
             has_no_socket: false,
             latency: None,
         }
@@ -41,6 +49,11 @@ impl Flight {
     /// Where it goes.
     pub(crate) fn backend(&self) -> usize {
         self.backend
+    }
+
+    /// Whether it goes there to wait, for its balancer knows of no backend with room.
+    pub(crate) fn is_to_wait(&self) -> bool {
+        self.is_to_wait
     }
 
     /// The chip that the response brought.

@@ -215,20 +215,20 @@ impl Balancer {
     }
 
     /// Picks a backend that is not to be avoided, and counts a request on it until the flight ends.
-    pub(crate) fn pick(self: &Rc<Self>, key: Option<u64>, avoid: &[usize]) -> Option<Flight> {
+    pub(crate) fn pick(self: &Rc<Self>, request: &Request<'_>) -> Option<Flight> {
         let mut state = self.state.borrow_mut();
         state.hear();
         let now = self.clock.now().max(state.last);
-        let backend = self.pick_known(&mut state, key, avoid, now)?;
+        let backend = self.pick_known(&mut state, request, now)?;
         Some(self.start(&mut state, backend, now))
     }
 
     /// The same, unless the policy says that the request does better to wait here.
-    pub(crate) fn pick_or_wait(self: &Rc<Self>, key: Option<u64>, avoid: &[usize]) -> Pick {
+    pub(crate) fn pick_or_wait(self: &Rc<Self>, request: &Request<'_>) -> Pick {
         let mut state = self.state.borrow_mut();
         state.hear();
         let now = self.clock.now().max(state.last);
-        let Some(backend) = self.pick_known(&mut state, key, avoid, now) else {
+        let Some(backend) = self.pick_known(&mut state, request, now) else {
             return Pick::Nothing;
         };
         let here = match (&self.waiting, &state.endings) {
@@ -267,26 +267,20 @@ impl Balancer {
 
     /// A request goes to this backend, until its flight ends.
     fn start(self: &Rc<Self>, state: &mut State, backend: usize, now: Nanos) -> Flight {
+        let is_to_wait = state.policy.has_room(backend, now) == Some(false);
         state.note(Event { backend, at: now, change: Change::Started });
         self.tally.backends[backend].started.one_more();
-        Flight::new(self.clone(), backend, now)
+        Flight::new(self.clone(), backend, is_to_wait, now)
     }
 
     /// A request that is older than its pool's newest backend is not sent there again: it has no connections to it.
-    fn pick_known(
-        &self,
-        state: &mut State,
-        key: Option<u64>,
-        avoid: &[usize],
-        now: Nanos,
-    ) -> Option<usize> {
+    fn pick_known(&self, state: &mut State, request: &Request<'_>, now: Nanos) -> Option<usize> {
         let State { policy, rng, .. } = state;
-        let request = key.map_or_else(Request::default, Request::with_key);
-        let picked = policy.pick(&request.avoiding(avoid), now, rng)?;
+        let picked = policy.pick(request, now, rng)?;
         if picked < self.addresses.len() {
             return Some(picked);
         }
-        let mut avoid = avoid.to_vec();
+        let mut avoid = request.avoided().to_vec();
         avoid.push(picked);
         while avoid.len() < MAX_AVOID {
             let picked = policy.pick(&request.avoiding(&avoid), now, rng)?;
@@ -313,11 +307,18 @@ impl Balancer {
         self.members.tells_load(self.addresses[backend], tells)
     }
 
-    /// Appends the backends that it has asked beside a request.
+    /// Whether none of these has room that have just told their load; not where there are none.
+    pub(crate) fn have_no_room(&self, answered: &[usize]) -> bool {
+        let state = self.state.borrow();
+        let is_full = |backend: &usize| state.policy.has_room(*backend, state.last) == Some(false);
+        !answered.is_empty() && answered.iter().all(is_full)
+    }
+
+    /// Appends the backends that it has asked because of a request.
     pub(crate) fn probe_targets(&self, key: Option<u64>, targets: &mut Vec<usize>) {
         let mut state = self.state.borrow_mut();
         let State { policy, rng, last, .. } = &mut *state;
-        let request = key.map_or_else(Request::default, Request::with_key);
+        let request = Request::keyed(key);
         policy.probe_targets(&request, *last, rng, targets);
     }
 

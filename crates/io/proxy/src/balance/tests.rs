@@ -74,7 +74,7 @@ fn what_one_thread_sends_all_threads_count() {
     let mut flights = Vec::new();
     let mut picked: Vec<usize> = (0..8)
         .map(|k| {
-            let flight = copies[k % 4].pick(None, &[]).expect("a backend");
+            let flight = copies[k % 4].pick(&Request::default()).expect("a backend");
             let backend = flight.backend();
             flights.push(flight);
             backend
@@ -86,7 +86,7 @@ fn what_one_thread_sends_all_threads_count() {
     let ended = flights.swap_remove(5);
     let backend = ended.backend();
     ended.end(Ending::Success);
-    let next = copies[2].pick(None, &[]).expect("a backend");
+    let next = copies[2].pick(&Request::default()).expect("a backend");
     assert_eq!(next.backend(), backend);
 }
 
@@ -94,11 +94,11 @@ fn what_one_thread_sends_all_threads_count() {
 fn chips_are_shared() {
     let pool = pool(PolicyKind::Bloc, 3);
     let copies = copies(&pool, 2);
-    let refused = copies[0].pick(None, &[]).expect("a backend");
+    let refused = copies[0].pick(&Request::default()).expect("a backend");
     let backend = refused.backend();
     refused.end_unanswered(Ending::Rejected);
     for _ in 0..50 {
-        let mut flight = copies[1].pick(None, &[]).expect("a backend");
+        let mut flight = copies[1].pick(&Request::default()).expect("a backend");
         assert_ne!(flight.backend(), backend, "it refused the other thread's request");
         flight.bring(Some(true));
         flight.end(Ending::Success);
@@ -109,16 +109,16 @@ fn chips_are_shared() {
 fn nothing_is_lost_for_a_thread_that_does_not_listen() {
     let pool = pool(PolicyKind::LeastConnections, 2);
     let copies = copies(&pool, 2);
-    let held = copies[0].pick(None, &[]).expect("a backend");
+    let held = copies[0].pick(&Request::default()).expect("a backend");
     // Far more than the log holds.
     for _ in 0..10 * log::CAPACITY {
-        copies[0].pick(None, &[]).expect("a backend").end(Ending::Success);
+        copies[0].pick(&Request::default()).expect("a backend").end(Ending::Success);
     }
     for _ in 0..20 {
         copies[1].upkeep();
         copies[0].upkeep();
     }
-    let other = copies[1].pick(None, &[]).expect("a backend");
+    let other = copies[1].pick(&Request::default()).expect("a backend");
     assert_ne!(other.backend(), held.backend());
     drop((held, other));
     let counted = |copy: &Rc<Balancer>| -> u64 {
@@ -131,11 +131,11 @@ fn nothing_is_lost_for_a_thread_that_does_not_listen() {
 fn a_flight_that_is_dropped_was_given_up() {
     let pool = pool(PolicyKind::Random, 1);
     let copies = copies(&pool, 1);
-    drop(copies[0].pick(None, &[]));
+    drop(copies[0].pick(&Request::default()));
     let tally = &copies[0].tally.backends[0];
     assert_eq!((tally.abandoned.get(), tally.in_flight()), (1, 0));
     std::thread::sleep(Duration::from_millis(1));
-    copies[0].pick(None, &[]).expect("a backend").end(Ending::Success);
+    copies[0].pick(&Request::default()).expect("a backend").end(Ending::Success);
     assert_eq!(tally.succeeded.get(), 1);
 }
 
@@ -170,13 +170,13 @@ fn a_request_waits_where_its_policy_knows_of_no_room_and_requests_end_sooner() {
     let tell = |copy: usize, in_flight| {
         copies[copy].probed(0, ServerLoad { in_flight, ..ServerLoad::default() });
     };
-    let pick = |copy: usize| copies[copy].pick_or_wait(None, &[]);
+    let pick = |copy: usize| copies[copy].pick_or_wait(&Request::default());
     tell(0, 9);
     assert!(matches!(pick(0), Pick::Flight(_)), "nothing is known of how long one would wait");
     // One core: two at a time take 10 and 20 ms. Either thread learns it.
     for _ in 0..400 {
         tell(0, 0);
-        let two = [0, 1].map(|copy| copies[copy].pick(None, &[]).expect("a backend"));
+        let two = [0, 1].map(|copy| copies[copy].pick(&Request::default()).expect("a backend"));
         for flight in two {
             now.fetch_add(10_000_000, Ordering::Relaxed);
             flight.end(Ending::Success);
@@ -187,7 +187,7 @@ fn a_request_waits_where_its_policy_knows_of_no_room_and_requests_end_sooner() {
         assert!(matches!(pick(copy), Pick::Flight(_)), "there is room");
         tell(copy, 5);
         assert!(matches!(pick(copy), Pick::RatherWaits), "one ends each 10 ms");
-        assert_eq!(copies[copy].pick(None, &[]).map(|flight| flight.backend()), Some(0));
+        assert_eq!(copies[copy].pick(&Request::default()).map(|flight| flight.backend()), Some(0));
     }
     now.fetch_add(10_000_000_000, Ordering::Relaxed);
     tell(0, 5);
@@ -218,7 +218,7 @@ async fn a_waiting_request_is_called_after_the_ended_one_is_uncounted() {
         let mut full = pool(PolicyKind::Random, 1);
         full.settings.max_in_flight = Some(1);
         let copies = copies_with(&full, 2, Clock::start(), Some(waiting.clone()));
-        let held = copies[0].pick(None, &[]).expect("a backend");
+        let held = copies[0].pick(&Request::default()).expect("a backend");
         let (place, alarm) = (waiting.enter(None).expect("a place"), Alarm::default());
         let mut turn = std::pin::pin!(place.turn(&alarm, tokio::time::Instant::now() + HOUR));
         let waker = std::task::Waker::from(Arc::new(GoesAtOnce));
@@ -271,7 +271,7 @@ fn simulated((policy, sight): (PolicyKind, Sight), threads: usize, are_one: bool
                 copies[thread].probed(backend, ServerLoad { in_flight, ..ServerLoad::default() });
             }
         }
-        let flight = copies[thread].pick(None, &[]).expect("a backend");
+        let flight = copies[thread].pick(&Request::default()).expect("a backend");
         let backend = flight.backend();
         let service = exponential(if backend % 2 == 0 { 1e6 } else { 5e5 });
         free_at[backend] = arrives.max(free_at[backend]) + service;

@@ -140,6 +140,10 @@ impl Policy for Judged {
         self.policy.on_finish(backend, finish, now);
     }
 
+    fn has_room(&self, backend: usize, now: Nanos) -> Option<bool> {
+        self.policy.has_room(backend, now)
+    }
+
     fn probing(&self) -> Probing {
         self.policy.probing()
     }

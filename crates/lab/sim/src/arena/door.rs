@@ -111,6 +111,10 @@ impl Ingress for AdmissionDoor {
         }
     }
 
+    fn cores(&self) -> Option<f32> {
+        self.admission.cores().map(|cores| cores as f32)
+    }
+
     fn limit(&self) -> Option<u32> {
         self.admission.limit().map(|limit| limit as u32)
     }

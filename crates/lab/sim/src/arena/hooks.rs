@@ -60,6 +60,11 @@ pub trait Ingress {
     /// lost with the backend. `in_flight` remain.
     fn gone(&mut self, _now: Nanos, _in_flight: u32, _waited: Duration) {}
 
+    /// How many cores it has learned that there are, for balancers that probe; `None` if it has not.
+    fn cores(&self) -> Option<f32> {
+        None
+    }
+
     /// Its present limit, for reports; `None` if it has none.
     fn limit(&self) -> Option<u32> {
         None

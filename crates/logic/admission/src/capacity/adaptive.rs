@@ -118,6 +118,11 @@ impl Adaptive {
         }
     }
 
+    /// Cores, once a queue was seen: before, there may be any number.
+    pub(crate) fn cores(&self) -> Option<f64> {
+        self.queue_seen.then_some(self.cores)
+    }
+
     /// Requests that may be in flight for one with so many tries left. A trial needs one limit for all.
     pub fn limit(&self, tries_left: u32) -> u32 {
         if let Some(held) = self.returning.limit() {

@@ -186,9 +186,11 @@ impl Load {
     ) {
         for _ in 0..REQUESTS {
             let request = Request::with_key(self.rng.next_u64());
+            self.targets.clear();
             if policy.probing() != Probing::Never {
                 self.probe(policy, &request);
             }
+            let request = request.answered_by(&self.targets);
             let picked = pick(policy, &request, self.now, &mut self.rng);
             match picked {
                 Some(backend) => self.turn(policy, backend),
@@ -216,12 +218,15 @@ impl Load {
     }
 
     fn probe(&mut self, policy: &mut dyn Policy, request: &Request<'_>) {
-        self.targets.clear();
         policy.probe_targets(request, self.now, &mut self.rng, &mut self.targets);
         for &backend in &self.targets {
             let in_flight = self.in_flight[backend];
             let latency_us = 1e3 * (1 + in_flight) as f32;
-            policy.on_probe(backend, ServerLoad { in_flight, latency_us, cpu: None }, self.now);
+            policy.on_probe(
+                backend,
+                ServerLoad { in_flight, latency_us, ..ServerLoad::default() },
+                self.now,
+            );
         }
     }
 }

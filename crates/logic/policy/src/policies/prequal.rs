@@ -294,7 +294,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     fn load(in_flight: u32, latency_us: f32) -> ServerLoad {
-        ServerLoad { in_flight, latency_us, cpu: None }
+        ServerLoad { in_flight, latency_us, ..ServerLoad::default() }
     }
 
     /// Three answers, none removed by requests, each good for several uses.

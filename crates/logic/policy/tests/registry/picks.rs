@@ -62,17 +62,24 @@ fn whatever_happens_the_pick_is_allowed() {
             let avoid: Vec<usize> =
                 (0..rng.next_u64() % 4).map(|_| (rng.next_u64() % 14) as usize).collect();
             let key = (step % 3 > 0).then_some(step);
-            let request = key.map_or_else(Request::default, Request::with_key).avoiding(&avoid);
+            let request = Request::keyed(key).avoiding(&avoid);
             let open = |i: &usize| weights[*i] > 0 && !avoid.contains(i);
-            if policy.probing() != Probing::Never {
-                targets.clear();
+            let mut answered = Vec::new();
+            // Once more where those that have answered are to be full.
+            for _ in 0..1 + step % 2 {
+                if policy.probing() == Probing::Never {
+                    break;
+                }
+                targets.clone_from(&answered);
                 policy.probe_targets(&request, now, &mut rng, &mut targets);
                 assert!(targets.iter().all(|&i| weights[i] > 0), "{way} probes {targets:?}");
-                for &i in targets.iter().filter(|i| **i % 3 > 0) {
+                for &i in targets[answered.len()..].iter().filter(|i| **i % 3 > 0) {
                     policy.on_probe(i, load(&mut rng), now);
                 }
+                targets.retain(|i| i % 3 > 0);
+                answered.clone_from(&targets);
             }
-            let picked = policy.pick(&request, now, &mut rng);
+            let picked = policy.pick(&request.answered_by(&answered), now, &mut rng);
             assert_eq!(picked.is_some(), (0..weights.len()).any(|i| open(&i)), "{way} at {step}");
             if let Some(i) = picked {
                 assert!(open(&i), "{way} at {step}: {i} of {weights:?}, avoiding {avoid:?}");
@@ -91,7 +98,9 @@ fn whatever_happens_the_pick_is_allowed() {
 fn load(rng: &mut Xoshiro256PlusPlus) -> ServerLoad {
     let in_flight = (rng.next_u64() % 9) as u32;
     let latency_us = (rng.next_u64() % 100_000) as f32;
-    ServerLoad { in_flight, latency_us, cpu: Some((rng.next_u64() % 101) as f32 / 100.0) }
+    let cpu = Some((rng.next_u64() % 101) as f32 / 100.0);
+    let cores = Some((1 + rng.next_u64() % 8) as f32).filter(|cores| *cores > 1.0);
+    ServerLoad { in_flight, latency_us, cpu, cores }
 }
 
 fn ending(rng: &mut Xoshiro256PlusPlus) -> Finish {

@@ -63,7 +63,8 @@ impl<'a> Stream<'a> {
             self.now = self.now + gap;
             self.end_those_due();
             let request = Request::with_key(self.rng.next_u64());
-            self.probe(&request);
+            let answered = self.probe(&request);
+            let request = request.answered_by(&answered);
             let Some(backend) = self.policy.pick(&request, self.now, &mut self.rng) else {
                 continue;
             };
@@ -101,19 +102,21 @@ impl<'a> Stream<'a> {
 
     fn load(&self, backend: usize) -> ServerLoad {
         let Backend { in_flight, latency_us } = self.backends[backend];
-        ServerLoad { in_flight, latency_us, cpu: Some(0.3) }
+        ServerLoad { in_flight, latency_us, cpu: Some(0.3), cores: None }
     }
 
-    fn probe(&mut self, request: &Request<'_>) {
-        if self.policy.probing() == Probing::Never {
-            return;
-        }
+    /// Those that were asked, each of which has answered.
+    fn probe(&mut self, request: &Request<'_>) -> Vec<usize> {
         let mut targets = Vec::new();
+        if self.policy.probing() == Probing::Never {
+            return targets;
+        }
         self.policy.probe_targets(request, self.now, &mut self.rng, &mut targets);
-        for backend in targets {
+        for &backend in &targets {
             let load = self.load(backend);
             self.policy.on_probe(backend, load, self.now);
         }
+        targets
     }
 }
 

@@ -252,7 +252,7 @@ impl Trial<'_> {
             let client = self.send(&sent)?;
             let (server, stream) = self.arrival(i)?;
             let key = key.as_ref().and_then(|key| key.key(&sent));
-            let request = key.map_or_else(Request::default, Request::with_key);
+            let request = Request::keyed(key);
             let ours = self.policy.pick(&request, self.now, &mut self.rng);
             // It goes on from what HAProxy did, so that one difference is one difference.
             self.policy.on_start(server, self.now);

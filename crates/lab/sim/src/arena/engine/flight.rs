@@ -53,6 +53,10 @@ pub(super) struct Flight {
     pub(super) woken: bool,
     /// It has waited as long as it may: one last try.
     pub(super) last: bool,
+    /// Where it goes no core is free, as far as its balancer knows.
+    pub(super) is_to_wait: bool,
+    /// None of the backends that answered first had room: others were asked.
+    pub(super) asked_again: bool,
     /// Its client has given up.
     pub(super) gone: bool,
 }
@@ -63,6 +67,8 @@ pub(super) struct Flights {
     generation: Vec<u32>,
     /// Backends that had the request in each slot and did not serve it.
     tried: Vec<[usize; MAX_AVOID]>,
+    /// Those that have told their load for it since it last began to ask.
+    answered: Vec<Vec<usize>>,
     free: Vec<u32>,
 }
 
@@ -75,6 +81,7 @@ impl Flights {
         self.slots.push(flight);
         self.generation.push(0);
         self.tried.push([0; MAX_AVOID]);
+        self.answered.push(Vec::new());
         (self.slots.len() - 1) as u32
     }
 
@@ -96,6 +103,21 @@ impl Flights {
             Ending::Rejected | Ending::TooLate => flight.refusals += 1,
             _ => flight.failures += 1,
         }
+    }
+
+    /// Nobody has answered yet.
+    pub(super) fn begins_to_ask(&mut self, slot: u32) {
+        self.slots[slot as usize].asked_again = false;
+        self.answered[slot as usize].clear();
+    }
+
+    /// A backend has told its load.
+    pub(super) fn has_answered(&mut self, slot: u32, backend: u32) {
+        self.answered[slot as usize].push(backend as usize);
+    }
+
+    pub(super) fn answered(&self, slot: u32) -> &[usize] {
+        &self.answered[slot as usize]
     }
 
     pub(super) fn tried(&self, slot: u32) -> &[usize] {

@@ -5,17 +5,13 @@ use std::time::Duration;
 
 use plimsoll_admission::{Reason, Retry};
 use plimsoll_model::Nanos;
-use plimsoll_policy::{Ending, Finish, Probing, Request};
+use plimsoll_policy::{Ending, Finish, Probing, Request, ServerLoad};
 
 use super::super::report::Lost;
 use super::super::{Offer, Patience, Refusal};
 use super::flight::Phase;
 use super::server::State;
 use super::{Engine, NOTHING, Parcel, asks, nanos};
-
-fn keyed(key: Option<u64>) -> Request<'static> {
-    key.map_or_else(Request::default, Request::with_key)
-}
 
 impl Engine<'_> {
     fn post(&mut self, parcel: Parcel, now: u64) {
@@ -38,12 +34,14 @@ impl Engine<'_> {
     pub(super) fn reached(&mut self, parcel: Parcel, now: u64) {
         match parcel {
             Parcel::Request(slot) => self.enter(slot, now),
-            Parcel::Probe { balancer, backend, slot, .. } => {
+            Parcel::Probe { balancer, backend, slot, last, .. } => {
                 let server = &self.servers[backend as usize];
                 // A dead backend fails everything at once, and loses a parcel without delay.
                 let dead = server.state == State::Failing { after_ns: 0 };
-                let load = (!dead).then(|| server.load(0));
-                self.reply(Parcel::Probe { balancer, backend, slot, load }, now);
+                let ingress = self.around.ingress.get(backend as usize);
+                let cores = ingress.and_then(|ingress| ingress.cores());
+                let load = (!dead).then(|| ServerLoad { cores, ..server.load(0) });
+                self.reply(Parcel::Probe { balancer, backend, slot, last, load }, now);
             }
         }
     }
@@ -52,16 +50,20 @@ impl Engine<'_> {
     pub(super) fn returned(&mut self, parcel: Parcel, now: u64) {
         match parcel {
             Parcel::Request(slot) => self.finish(slot, now),
-            Parcel::Probe { balancer, backend, slot, load } => {
+            Parcel::Probe { balancer, backend, slot, last, load } => {
                 if let Some(load) = load {
                     let policy = &mut self.balancers[balancer as usize];
                     policy.on_probe(backend as usize, load, Nanos(now));
+                    if slot != NOTHING {
+                        self.flights.has_answered(slot, backend);
+                    }
                 }
-                if slot == NOTHING {
-                } else if self.flights[slot].gone {
-                    self.flights.release(slot);
-                } else {
-                    self.send(slot, now);
+                match slot {
+                    NOTHING => {}
+                    _ if !last => {}
+                    _ if self.flights[slot].gone => self.flights.release(slot),
+                    _ if self.asks_again(slot, now) => self.ask(slot, now),
+                    _ => self.send(slot, now),
                 }
             }
         }
@@ -70,23 +72,42 @@ impl Engine<'_> {
     /// Sends the policy's probes, and then the request, at once or after their answers.
     pub(super) fn choose(&mut self, slot: u32, now: u64) {
         let balancer = self.flights[slot].balancer;
-        let policy = &mut self.balancers[balancer as usize];
-        let probing = policy.probing();
-        if !asks(probing) {
-            self.send(slot, now);
-            return;
+        self.flights.begins_to_ask(slot);
+        match asks(self.balancers[balancer as usize].probing()) {
+            true => self.ask(slot, now),
+            false => self.send(slot, now),
         }
+    }
+
+    /// None of the backends that have answered has room, and others were not asked yet.
+    fn asks_again(&mut self, slot: u32, now: u64) -> bool {
+        let flight = &mut self.flights[slot];
+        let policy = &self.balancers[flight.balancer as usize];
+        if std::mem::replace(&mut flight.asked_again, true) {
+            return false;
+        }
+        let answered = self.flights.answered(slot);
+        let is_full = |backend: &usize| policy.has_room(*backend, Nanos(now)) == Some(false);
+        !answered.is_empty() && answered.iter().all(is_full)
+    }
+
+    fn ask(&mut self, slot: u32, now: u64) {
+        let balancer = self.flights[slot].balancer;
+        let policy = &mut self.balancers[balancer as usize];
+        let is_before = policy.probing() == Probing::Before;
         let mut targets = std::mem::take(&mut self.targets);
         targets.clear();
-        let request = keyed(self.flights[slot].key);
+        targets.extend_from_slice(self.flights.answered(slot));
+        let before = targets.len();
+        let request = Request::keyed(self.flights[slot].key);
         policy.probe_targets(&request, Nanos(now), &mut self.choice, &mut targets);
-        self.collector.probed(targets.len(), self.flights[slot].counted);
-        let waits = probing == Probing::Before && !targets.is_empty();
-        for (k, &target) in targets.iter().enumerate() {
-            let last = waits && k + 1 == targets.len();
-            let waiting = if last { slot } else { NOTHING };
-            let backend = target as u32;
-            self.post(Parcel::Probe { balancer, backend, slot: waiting, load: None }, now);
+        let waits = is_before && targets.len() > before;
+        self.collector.probed(targets.len() - before, self.flights[slot].counted);
+        let slot_or_none = if waits { slot } else { NOTHING };
+        for (k, &target) in targets.iter().enumerate().skip(before) {
+            let (backend, last) = (target as u32, k + 1 == targets.len());
+            let probe = Parcel::Probe { balancer, backend, slot: slot_or_none, last, load: None };
+            self.post(probe, now);
         }
         self.targets = targets;
         if !waits {
@@ -98,7 +119,9 @@ impl Engine<'_> {
     fn send(&mut self, slot: u32, now: u64) {
         let balancer = self.flights[slot].balancer as usize;
         let policy = &mut self.balancers[balancer];
-        let request = keyed(self.flights[slot].key).avoiding(self.flights.tried(slot));
+        let request = Request::keyed(self.flights[slot].key);
+        let request = request.avoiding(self.flights.tried(slot));
+        let request = request.answered_by(self.flights.answered(slot));
         let Some(i) = policy.pick(&request, Nanos(now), &mut self.choice) else {
             let refused = self.flights[slot].refusals > 0;
             self.lose(slot, if refused { Lost::Dropped } else { Lost::Unserved }, now);
@@ -113,11 +136,13 @@ impl Engine<'_> {
     /// Sends the request to this backend.
     pub(super) fn dispatch(&mut self, slot: u32, i: usize, now: u64) {
         let balancer = self.flights[slot].balancer as usize;
+        let is_to_wait = self.balancers[balancer].has_room(i, Nanos(now)) == Some(false);
         self.balancers[balancer].on_start(i, Nanos(now));
         self.collector.tried(now);
         let flight = &mut self.flights[slot];
         flight.backend = i as u32;
         flight.sent = now;
+        flight.is_to_wait = is_to_wait;
         flight.phase = Phase::Outbound;
         flight.let_in = false;
         flight.hopeless = false;

@@ -33,11 +33,13 @@ const NOTHING: u32 = u32::MAX;
 #[derive(Clone, Copy)]
 enum Parcel {
     Request(u32),
-    /// `slot` waits for it, or [`NOTHING`] does; `load` is `None` on the way out and from a dead backend.
+    /// `slot` waits for it, or [`NOTHING`] does, and for no further one if it is the `last`; `load` is `None` on the way
+    /// out and from a dead backend.
     Probe {
         balancer: u32,
         backend: u32,
         slot: u32,
+        last: bool,
         load: Option<ServerLoad>,
     },
 }
@@ -327,6 +329,8 @@ impl<'a> Engine<'a> {
             waits_since: None,
             woken: false,
             last: false,
+            is_to_wait: false,
+            asked_again: false,
             gone: false,
         });
         if let Some(patience) = self.arena.patience {

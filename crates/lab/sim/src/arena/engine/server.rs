@@ -77,6 +77,7 @@ impl Server {
             in_flight,
             latency_us: below.or_else(above).copied().unwrap_or(0.0),
             cpu: Some(self.cpu as f32),
+            cores: None,
         }
     }
 }

@@ -54,9 +54,10 @@ impl Engine<'_> {
         here.is_some_and(|here| policy.rather_waits(backend, here, Nanos(now)))
     }
 
-    /// How many further tries are announced to a backend: one that was woken has this try only.
+    /// How many further tries are announced to a backend: none by one that was woken, which has this try only, or that
+    /// goes where it has to wait: its balancer knows of nothing better.
     pub(super) fn tries_left(&self, flight: &Flight) -> u32 {
-        match flight.woken {
+        match flight.woken || flight.is_to_wait {
             true => 0,
             false => self.retries[flight.balancer as usize].tries_left(flight.refusals),
         }

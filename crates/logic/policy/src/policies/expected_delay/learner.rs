@@ -142,11 +142,18 @@ pub(super) struct Learner {
     cores: f32,
     /// No bend was seen: there may be more cores.
     open: bool,
+    /// Cores that the backend tells.
+    told: Option<f32>,
 }
 
 impl Learner {
     pub(super) fn new() -> Self {
         Self::with(VecDeque::with_capacity(STARTS))
+    }
+
+    /// How many cores the backend tells, if it does: it sees all of its requests, and this balancer a few.
+    pub(super) fn tell(&mut self, cores: Option<f32>) {
+        self.told = cores;
     }
 
     /// Begins again.
@@ -169,6 +176,7 @@ impl Learner {
             service_us: None,
             cores: 1.0,
             open: true,
+            told: None,
         }
     }
 
@@ -306,7 +314,8 @@ impl Learner {
         let mut fits = [(f32::INFINITY, 0.0f32); LEVELS];
         let mut best = f32::INFINITY;
         // Candidate k: as many cores as the least number of bucket k; at most two beyond what was tried.
-        let last = (top + 2).min(LEVELS - 1);
+        let told = self.told.map(|cores| level(cores as u32).max(1));
+        let last = (top + 2).min(LEVELS - 1).max(told.unwrap_or(0));
         for k in (1..=last).rev() {
             if k <= top {
                 let seen = self.seen[k];
@@ -323,9 +332,10 @@ impl Learner {
             fits[k] = (deviance, s);
             best = best.min(deviance);
         }
-        if let Some(k) = (1..=last).rev().find(|&k| fits[k].0 <= best + PLAUSIBLE) {
-            self.cores = least(k) as f32;
-            self.open = k > top;
+        let plausible = || (1..=last).rev().find(|&k| fits[k].0 <= best + PLAUSIBLE);
+        if let Some(k) = told.or_else(plausible) {
+            self.cores = self.told.unwrap_or(least(k) as f32);
+            self.open = told.is_none() && k > top;
             self.service_us = Some(fits[k].1);
         }
     }

@@ -47,7 +47,7 @@ use plimsoll_model::Nanos;
 use rand::RngCore;
 
 use crate::state::{InFlight, Keys};
-use crate::{Ending, Finish, Policy, Probing, Request, ServerLoad, Settings};
+use crate::{Ending, Finish, MAX_CHOICES, Policy, Probing, Request, ServerLoad, Settings};
 use choice::Choice;
 use heard::Heard;
 use learner::{Learner, Pool};
@@ -106,8 +106,6 @@ pub struct ExpectedDelay {
     refusals: Refusals,
     shares: Shares,
     told: Vec<Option<Told>>,
-    /// The backends that answered last, the newest last.
-    answered: Vec<usize>,
     /// The backends that had room when last heard of.
     heard: Heard,
     finishes: u32,
@@ -135,7 +133,6 @@ impl ExpectedDelay {
             refusals: Refusals::default(),
             shares: Shares::default(),
             told: Vec::new(),
-            answered: Vec::with_capacity(probes as usize),
             heard: Heard::default(),
             finishes: 0,
             review_after: 1,
@@ -268,15 +265,13 @@ impl ExpectedDelay {
         }
     }
 
-    /// Of the backends that answered last, the one with the least key. Failures not yet forgiven count as they do for
+    /// Of the backends that answered for this request, the one with the least key. Failures not yet forgiven count as they do for
     /// own counts: a backend that fails at once has nothing in flight to report.
     fn least_answered(&mut self, request: &Request<'_>, now: Nanos) -> Option<usize> {
         let mut best = (f32::INFINITY, None);
-        for place in 0..self.answered.len() {
-            let i = self.answered[place];
+        for &i in request.answered() {
             let open = self.weights.get(i).is_some_and(|w| *w > 0) && request.allows(i);
-            let told = self.told[i].filter(|t| now.since(t.at) <= self.load_age);
-            if let Some(told) = told.filter(|_| open) {
+            if let Some(told) = self.news(i, now).filter(|_| open) {
                 let held = self.in_flight.held(i, now);
                 let key = self.key(i, told.in_flight, held);
                 if key < best.0 {
@@ -285,6 +280,12 @@ impl ExpectedDelay {
             }
         }
         best.1
+    }
+
+    /// What a backend told, while it is news.
+    fn news(&self, backend: usize, now: Nanos) -> Option<Told> {
+        let told = *self.told.get(backend)?;
+        told.filter(|told| now.since(told.at) <= self.load_age)
     }
 
     /// One of this balancer's requests has ended, and has left a core free: a backend to ask before the next pick.
@@ -348,13 +349,16 @@ impl Policy for ExpectedDelay {
     }
 
     fn rather_waits(&mut self, backend: usize, here: Duration, now: Nanos) -> bool {
-        let told = self.told[backend].filter(|t| now.since(t.at) <= self.load_age);
-        let told = told.filter(|_| self.sight == Sight::Probes);
-        let (Some(told), Some(pool_us)) = (told, self.pool.service_us) else { return false };
+        let news = self.news(backend, now).filter(|_| self.has_room(backend, now) == Some(false));
+        let (Some(told), Some(pool_us)) = (news, self.pool.service_us) else { return false };
         let held = self.in_flight.held(backend, now);
         let there_us = self.key(backend, told.in_flight, held);
-        let has_room = (told.in_flight as f32) < self.learners[backend].hoped_cores(&self.pool);
-        !has_room && there_us > pool_us + self.sight.wait() * here.as_secs_f32() * 1e6
+        there_us > pool_us + self.sight.wait() * here.as_secs_f32() * 1e6
+    }
+
+    fn has_room(&self, backend: usize, now: Nanos) -> Option<bool> {
+        let told = self.news(backend, now).filter(|_| self.sight == Sight::Probes)?;
+        Some((told.in_flight as f32) < self.learners[backend].hoped_cores(&self.pool))
     }
 
     fn on_start(&mut self, backend: usize, now: Nanos) {
@@ -427,19 +431,23 @@ impl Policy for ExpectedDelay {
             return;
         }
         let before = targets.len();
+        // Those that answered have no room: many others are asked, for one that has is rare.
+        let count =
+            if before == 0 { self.probes } else { MAX_CHOICES.saturating_sub(before as u32) };
         let (weights, learners, pool, told) =
             (&self.weights, &self.learners, &self.pool, &self.told);
         let dear = self.sight.wait();
-        for _ in 0..self.probes / 2 {
+        for _ in 0..count / 2 {
             let heard = self.heard.take(|i| {
                 let open = weights.get(i).is_some_and(|w| *w > 0) && request.allows(i);
+                let open = open && !targets[..before].contains(&i);
                 let found = told[i].map_or(0, |t| t.in_flight);
                 open.then(|| key(&learners[i], pool, dear, found, 0.0))
             });
             targets.extend(heard);
         }
         let heard = targets.len() - before;
-        self.shares.draw_some(self.probes - heard as u32, request, rng, targets);
+        self.shares.draw_some(count - heard as u32, request, rng, targets);
         // Of equal ones the first to be asked is picked: in any order, or those heard of would keep to themselves.
         for last in (before + 1..targets.len()).rev() {
             let place = rng.next_u64() as usize % (last - before + 1);
@@ -455,11 +463,7 @@ impl Policy for ExpectedDelay {
         }
         let Some(told) = self.told.get_mut(backend) else { return };
         *told = Some(Told { in_flight: load.in_flight, at: now });
-        self.answered.retain(|&i| i != backend);
-        if self.answered.len() == self.probes as usize {
-            self.answered.remove(0);
-        }
-        self.answered.push(backend);
+        self.learners[backend].tell(load.cores);
         if f64::from(load.in_flight) < f64::from(self.learners[backend].cores()) {
             self.heard.has_room(backend);
         } else {

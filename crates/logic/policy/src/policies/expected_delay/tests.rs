@@ -71,7 +71,7 @@ fn a_backend_that_refuses_more_gets_less_and_recovers() {
 }
 
 #[test]
-fn the_backend_with_the_fewest_in_flight_among_the_last_answers_is_picked() {
+fn the_backend_with_the_fewest_in_flight_of_those_that_answered_is_picked() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     let mut policy = policy(Sight::Probes, 6);
     assert_eq!(policy.probing(), Probing::Before);
@@ -89,9 +89,9 @@ fn the_backend_with_the_fewest_in_flight_among_the_last_answers_is_picked() {
         tell(&mut policy, backend, in_flight);
     }
     let mut pick = |policy: &mut ExpectedDelay, request: Request<'_>, now| {
-        policy.pick(&request, now, &mut rng).unwrap()
+        policy.pick(&request.answered_by(&[2, 4, 1]), now, &mut rng).unwrap()
     };
-    assert_eq!(pick(&mut policy, Request::default(), now), 4, "5 is none of the last three");
+    assert_eq!(pick(&mut policy, Request::default(), now), 4, "5 told another request");
     assert_eq!(pick(&mut policy, Request::default().avoiding(&[4]), now), 1);
     (0..2).for_each(|_| policy.on_start(4, now));
     assert_eq!(pick(&mut policy, Request::default(), now), 1, "4 has five by now");
@@ -120,7 +120,8 @@ fn under_probes_a_backend_that_fails_fast_is_not_taken_for_idle() {
         for backend in 0..2 {
             policy.on_probe(backend, ServerLoad::default(), now);
         }
-        let Some(i) = policy.pick(&Request::default(), now, &mut rng) else { continue };
+        let request = Request::default().answered_by(&[0, 1]);
+        let Some(i) = policy.pick(&request, now, &mut rng) else { continue };
         policy.on_start(i, now);
         let fails = i == 1 && round >= 2_000;
         let finish = match fails {
@@ -142,7 +143,8 @@ fn no_answer_is_too_great() {
         policy.on_probe(backend, ServerLoad { in_flight, ..ServerLoad::default() }, now);
     }
     policy.on_start(0, now);
-    assert_eq!(policy.pick(&Request::default(), now, &mut rng), Some(1));
+    let request = Request::default().answered_by(&[0, 1]);
+    assert_eq!(policy.pick(&request, now, &mut rng), Some(1));
 }
 
 #[test]
@@ -205,7 +207,8 @@ fn a_backend_that_may_have_more_cores_is_tried_where_others_have_many() {
     }
     policy.on_probe(0, load(18), now);
     policy.on_probe(1, load(10), now);
-    assert_eq!(policy.pick(&Request::default(), now, &mut rng), Some(1));
+    let request = Request::default().answered_by(&[0, 1]);
+    assert_eq!(policy.pick(&request, now, &mut rng), Some(1));
 }
 
 /// Requests of one balancer, each answered with a chip before the next comes, beside so many of others at each backend.
@@ -222,6 +225,7 @@ fn serve_beside(policy: &mut ExpectedDelay, others: u32, requests: u64) {
             let in_flight = policy.in_flight.count(backend) + others;
             policy.on_probe(backend, ServerLoad { in_flight, ..ServerLoad::default() }, now);
         }
+        let request = request.answered_by(&targets);
         let backend = policy.pick(&request, now, &mut rng).expect("all serve");
         policy.on_start(backend, now);
         now = now + Duration::from_millis(10);
@@ -241,4 +245,53 @@ fn one_of_many_balancers_begins_to_ask_and_the_last_of_them_ends() {
     (0..4).for_each(|backend| (0..3).for_each(|_| policy.on_start(backend, Nanos::ZERO)));
     serve_beside(&mut policy, 0, 2_000);
     assert_eq!(policy.sight, Sight::Own);
+}
+
+#[test]
+fn where_none_of_those_that_answered_has_room_many_others_are_asked() {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+    let mut policy = policy(Sight::Probes, 40);
+    let now = serve_alone(&mut policy, &[10; 40]);
+    let load = |in_flight| ServerLoad { in_flight, ..ServerLoad::default() };
+    let mut targets = Vec::new();
+    policy.probe_targets(&Request::default(), now, &mut rng, &mut targets);
+    let first = targets.clone();
+    assert_eq!((first.len(), policy.has_room(first[0], now)), (3, None));
+    first.iter().for_each(|&backend| policy.on_probe(backend, load(0), now));
+    assert!(first.iter().all(|&backend| policy.has_room(backend, now) == Some(true)));
+    first.iter().for_each(|&backend| policy.on_probe(backend, load(1), now));
+    assert!(first.iter().all(|&backend| policy.has_room(backend, now) == Some(false)));
+    policy.probe_targets(&Request::default(), now, &mut rng, &mut targets);
+    assert_eq!((&targets[..3], targets.len()), (&first[..], MAX_CHOICES as usize));
+    targets.sort_unstable();
+    targets.dedup();
+    assert_eq!(targets.len(), MAX_CHOICES as usize, "each is asked once");
+    let later = now + Duration::from_secs(1_000);
+    assert_eq!(policy.has_room(first[0], later), None, "what was told is old");
+}
+
+#[test]
+fn cores_that_a_backend_tells_are_believed_and_its_service_time_follows() {
+    let mut policy = policy(Sight::Probes, 2);
+    let ms = Duration::from_millis;
+    let load = |cores| ServerLoad { in_flight: 7, cores, ..ServerLoad::default() };
+    let mut now = Nanos::ZERO;
+    let mut serve = |policy: &mut ExpectedDelay, cores| {
+        // Eight at a time, each of which takes as long: a single core's requests would take 10 to 80 ms.
+        for _ in 0..100 {
+            (0..8).for_each(|_| policy.on_start(0, now));
+            policy.on_probe(0, load(cores), now);
+            now = now + ms(80);
+            (0..8).for_each(|_| policy.on_finish(0, &Finish::success(ms(80)), now));
+        }
+        let learner = &policy.learners[0];
+        (learner.cores(), learner.service_us().unwrap_or(f32::NAN).round(), learner.is_open())
+    };
+    let (cores, service_us, _) = serve(&mut policy, None);
+    assert!(cores >= 8.0 && (service_us - 80_000.0).abs() < 2_000.0, "{cores}, {service_us}");
+    let (cores, service_us, open) = serve(&mut policy, Some(4.0));
+    assert_eq!((cores, open), (4.0, false));
+    assert!(service_us < 70_000.0, "some of the latency is waiting: {service_us}");
+    let (cores, ..) = serve(&mut policy, None);
+    assert!(cores >= 8.0, "by what is seen again: {cores}");
 }
