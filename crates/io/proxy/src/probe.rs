@@ -294,8 +294,9 @@ fn read(bytes: &[u8]) -> Read {
 #[cfg(test)]
 mod tests {
     use std::io::{Read as _, Write as _};
+    use std::sync::atomic::{AtomicU32, Ordering};
 
-    use plimsoll_policy::{PolicyKind, Sight};
+    use plimsoll_policy::{PolicyKind, Request, Sight};
 
     use super::*;
     use crate::clock::Clock;
@@ -348,6 +349,49 @@ mod tests {
         tokio::task::LocalSet::new().run_until(asks).await;
         drop(hangs);
         answer.join().unwrap();
+    }
+
+    #[tokio::test]
+    async fn where_none_that_answered_has_room_others_are_asked() {
+        let listeners = [(); 7].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+        let mut pool = crate::balance::tests::pool(PolicyKind::ExpectedDelay, 7);
+        pool.settings.expected_delay.sight = Sight::Probes;
+        for (backend, listener) in pool.backends.iter_mut().zip(&listeners) {
+            backend.address = listener.local_addr().unwrap();
+        }
+        let answer = |listener: std::net::TcpListener, in_flight: &'static AtomicU32| {
+            std::thread::spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut question = [0; QUESTION.len()];
+                while stream.read_exact(&mut question).is_ok() {
+                    let in_flight = in_flight.load(Ordering::Relaxed);
+                    let load = format!("plimsoll-load: in_flight={in_flight}, cores=4");
+                    let answer = format!("HTTP/1.1 204 No Content\r\n{load}\r\n\r\n");
+                    stream.write_all(answer.as_bytes()).unwrap();
+                }
+            })
+        };
+        static IN_FLIGHT: AtomicU32 = AtomicU32::new(4);
+        let threads = listeners.map(|listener| answer(listener, &IN_FLIGHT));
+        let asks = async {
+            let copies = crate::balance::tests::copies_with(&pool, 1, Clock::start(), None);
+            let long = Duration::from_secs(60);
+            let addresses = copies[0].addresses.iter().copied();
+            let connections = Connections::new(addresses, 32 << 10, long, long);
+            let probes = Probes::start(&pool, &copies[0], &connections).expect("it asks");
+            let mut answered = probes.before(None).await;
+            let request = Request::default().answered_by(&answered);
+            assert!(copies[0].pick(&request).expect("a backend").is_to_wait());
+            answered.sort_unstable();
+            assert_eq!(answered, (0..7).collect::<Vec<_>>(), "all, each once");
+            IN_FLIGHT.store(0, Ordering::Relaxed);
+            let answered = probes.before(None).await;
+            assert_eq!(answered.len(), 5, "there is room");
+            let request = Request::default().answered_by(&answered);
+            assert!(!copies[0].pick(&request).expect("a backend").is_to_wait());
+        };
+        tokio::task::LocalSet::new().run_until(asks).await;
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
     }
 
     #[test]

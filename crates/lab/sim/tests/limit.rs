@@ -131,13 +131,14 @@ fn ten_and_forty_balancers_and_eight_probes_are_close_to_the_central_queue() {
 }
 
 #[test]
-fn ten_balancers_and_five_probes_are_close_to_the_central_queue() {
-    for (load, most) in [(0.7, 1.15), (0.85, 1.22)] {
+fn ten_balancers_that_probe_five_and_others_where_these_are_full_are_close_to_the_central_queue() {
+    for (load, most, probes) in [(0.7, 1.15, 6.0), (0.85, 1.22, 9.0)] {
         let arena = arena(load, ServiceTime::Exponential, 250_000, 3);
         let report = run(&arena, Sight::Probes, 10);
         let ratio = over_central(&arena, &report);
         assert!(ratio < most, "at {load}: {ratio:.3}");
-        assert_eq!(report.probes, 5 * report.offered());
+        let asked = report.probes as f64 / report.offered() as f64;
+        assert!((5.0..probes).contains(&asked), "at {load}: {asked:.2}");
     }
 }
 

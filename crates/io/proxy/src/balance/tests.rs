@@ -263,15 +263,21 @@ fn simulated((policy, sight): (PolicyKind, Sight), threads: usize, are_one: bool
         }
         now.store(arrives, Ordering::Relaxed);
         let thread = threads_rng.next_u64() as usize % threads;
-        if copies[thread].probing() == Probing::Before {
+        targets.clear();
+        while copies[thread].probing() == Probing::Before {
+            let before = targets.len();
             copies[thread].probe_targets(None, &mut targets);
-            for backend in targets.drain(..) {
+            for &backend in &targets[before..] {
                 let is_there = |flight: &&Flight| flight.backend() == backend;
                 let in_flight = under_way.values().filter(is_there).count() as u32;
                 copies[thread].probed(backend, ServerLoad { in_flight, ..ServerLoad::default() });
             }
+            if before > 0 || !copies[thread].have_no_room(&targets) {
+                break;
+            }
         }
-        let flight = copies[thread].pick(&Request::default()).expect("a backend");
+        let request = Request::default().answered_by(&targets);
+        let flight = copies[thread].pick(&request).expect("a backend");
         let backend = flight.backend();
         let service = exponential(if backend % 2 == 0 { 1e6 } else { 5e5 });
         free_at[backend] = arrives.max(free_at[backend]) + service;

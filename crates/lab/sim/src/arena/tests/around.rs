@@ -291,6 +291,65 @@ fn probe_answers_are_correct() {
     }
 }
 
+/// Asks one backend more each time, and is told that none has room but the last.
+struct Insistent;
+
+impl Policy for Insistent {
+    fn set_weights(&mut self, _: &[u32]) {}
+
+    fn pick(&mut self, request: &Request<'_>, _: Nanos, _: &mut dyn RngCore) -> Option<usize> {
+        request.answered().iter().copied().find(|backend| request.avoided() != [*backend])
+    }
+
+    fn has_room(&self, backend: usize, _: Nanos) -> Option<bool> {
+        Some(backend == 1)
+    }
+
+    fn probing(&self) -> Probing {
+        Probing::Before
+    }
+
+    fn probe_targets(
+        &mut self,
+        _: &Request<'_>,
+        _: Nanos,
+        _: &mut dyn RngCore,
+        targets: &mut Vec<usize>,
+    ) {
+        targets.push(targets.len());
+    }
+}
+
+/// Refuses whatever may go on, and notes the tries left.
+struct Refusing(std::sync::Arc<std::sync::Mutex<Vec<u32>>>);
+
+impl Ingress for Refusing {
+    fn admits(&mut self, offer: &Offer, _: &mut dyn RngCore) -> Result<(), Refusal> {
+        self.0.lock().expect("one thread").push(offer.tries_left);
+        if offer.refusals == 0 { Err(Refusal::FULL) } else { Ok(()) }
+    }
+}
+
+#[test]
+fn where_none_that_answered_has_room_others_are_asked_once_and_who_waits_announces_no_tries() {
+    let pool = vec![BackendModel { cores: 4, speed: 1.0 }; 3];
+    let mut arena = Arena::new(pool, 0.1, 1_000, 1);
+    arena.warm_up = 0;
+    arena.retry = RetryOptions::of_refusals(3);
+    let seen = std::sync::Arc::default();
+    let refusing = || Box::new(Refusing(std::sync::Arc::clone(&seen))) as Box<dyn Ingress>;
+    let mut doors = vec![refusing(), refusing(), refusing()];
+    let report = arena.run_with(&mut [Box::new(Insistent)], Surroundings { ingress: &mut doors });
+    assert_eq!((report.probes, report.retries), (2_000, 1_000), "backend 2 is never asked");
+    let seen: &Vec<u32> = &seen.lock().expect("one thread");
+    let count = |left| seen.iter().filter(|tries| **tries == left).count();
+    assert_eq!(
+        (count(0), count(2)),
+        (1_000, 1_000),
+        "at the full one, and then where there is room"
+    );
+}
+
 /// A chip on every response, and the number in flight as its backend sees it.
 struct Chips;
 
