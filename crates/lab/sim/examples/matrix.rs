@@ -8,7 +8,7 @@
 //! `expected_delay`. Under `refusals` the backends have the product's admission by its defaults, and clients send again
 //! after 30 ms what was refused for good, until it is served; tries per request are the mean, and the most in any 10 s.
 //! `probes and refusals` is both at once, and under `auto and refusals` the balancer chooses. With `WAIT_MS` requests may wait at their balancer
-//! for so long; `PROBES` backends are asked before a pick.
+//! for so long; `PROBES` backends are asked before a pick, and others where these are full.
 
 use std::time::Duration;
 

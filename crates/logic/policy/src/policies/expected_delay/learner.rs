@@ -20,6 +20,9 @@
 //! `(x·(1 − 1/r) − ln r)/φ`, `x` being latency over what was expected, not below 0, passes a threshold;
 //! what is known is then scaled and counts for no more than what the test has seen.
 //!
+//! A backend that tells its cores is believed, and only `s` follows from what is seen: a balancer of many has a few of its
+//! requests, and under a law where few take most of the time these tell one core from eight only after thousands.
+//!
 //! Cost: `found` O(log starts), and O(starts) at worst where the middle one of all ends first; `success` O(1), and
 //! every few requests a fit of O([`LEVELS`]). Nothing is allocated but for the backend itself.
 

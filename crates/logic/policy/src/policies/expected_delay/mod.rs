@@ -19,8 +19,8 @@
 //! * **refusals**: many balancers cannot count, but a backend can, and says no when no core is free. The
 //!   backend of a request is drawn (`shares.rs`) by weights that refusals teach (`refusals.rs`). O(n/16) a
 //!   pick.
-//! * **probes**: some backends, drawn by learned capacity, are asked just before the pick, and `n` is what
-//!   they answer; where none did, the draw is all. A balancer that can hold requests does so where the key of the
+//! * **probes**: some backends, drawn by learned capacity, are asked just before the pick, and where none of these has room,
+//!   others; `n` is what they answer, and `c` what they tell of their cores, if they do; where none did, the draw is all. A balancer that can hold requests does so where the key of the
 //!   backend picked is above `S + W·h`, `S` being the pool's mean service time and `h` how long it takes until as many
 //!   of the balancer's requests end as wait: late binding, which needs no constant of its own.
 //! * **auto**: one of these, by what backends show (`choice.rs`).
