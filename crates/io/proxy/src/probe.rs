@@ -1,6 +1,6 @@
 //! Probes: asks the ingresses of a pool's backends for their load, for policies that go by it. `prequal` asks some beside
-//! each request, which does not wait; `expected_delay` by probes some before each pick, which waits for what is answered
-//! within [`IN_TIME`]; `cpu_random` gets all loads, every so often.
+//! each request, which does not wait; `expected_delay` by probes some before each pick, and others where these are full, which waits for
+//! what is answered within [`IN_TIME`]; `cpu_random` gets all loads, every so often.
 //!
 //! A probe goes by the connections that requests use, or a new one where none is idle. A backend without an ingress of
 //! ours answers `OPTIONS *` with something else, or not at all, and is left alone for a while. Each thread asks for
@@ -32,7 +32,7 @@ const MOST_WAITING: u32 = 64;
 /// A backend that did not answer, or not so, is left alone for so long.
 const REST: Duration = Duration::from_secs(1);
 const LONG_REST: Duration = Duration::from_secs(30);
-/// How long a request waits for answers before its backend is picked: more than those within a region take, and less than a
+/// How long a request waits for answers before its backend is picked, and as long again where others are asked: more than those within a region take, and less than a
 /// request that was worth asking for. A backend that is late is not asked again before it has answered, or not at all.
 const IN_TIME: Duration = Duration::from_millis(10);
 /// All are asked no more often.
@@ -47,6 +47,8 @@ pub(crate) struct Probes {
     connections: Rc<Connections>,
     /// News that is older is worth nothing.
     age: Duration,
+    /// [`IN_TIME`], but in tests.
+    in_time: Cell<Duration>,
     /// Others ask on where these did.
     is_succeeded: Cell<bool>,
     backends: Vec<Asked>,
@@ -99,6 +101,7 @@ impl Probes {
             balancer: balancer.clone(),
             connections: connections.clone(),
             age: Duration::from_millis(pool.settings.load_age_ms),
+            in_time: Cell::new(IN_TIME),
             is_succeeded: Cell::new(false),
             backends: balancer.addresses.iter().map(|_| Asked::default()).collect(),
             targets: RefCell::default(),
@@ -180,7 +183,7 @@ impl Probes {
             let mut exchange = pin!(timeout(probes.age.min(REST), probes.exchange(backend)));
             let asked = &probes.backends[backend];
             let in_time = match &held {
-                Some(_) => timeout(IN_TIME, exchange.as_mut()).await.ok(),
+                Some(_) => timeout(probes.in_time.get(), exchange.as_mut()).await.ok(),
                 None => None,
             };
             let answered = match in_time {
@@ -336,15 +339,18 @@ mod tests {
             let addresses = copies[0].addresses.iter().copied();
             let connections = Connections::new(addresses, 32 << 10, long, long);
             let probes = Probes::start(&pool, &copies[0], &connections).expect("it asks");
+            // Long for a machine that does other things, and less than after what time one is given up.
+            probes.in_time.set(Duration::from_millis(300));
             assert_eq!(probes.before(None).await, [0]);
             let late = || probes.backends.iter().map(|asked| asked.late.get()).collect::<Vec<_>>();
             let waiting = |backend: usize| probes.backends[backend].waiting.get();
             assert_eq!((late(), waiting(1)), (vec![0, 1], 1), "it may answer yet");
             for _ in 0..20 {
-                probes.before(None).await;
+                assert_eq!(probes.before(None).await, [0]);
             }
             assert!(late()[1] <= 1 && waiting(1) <= 1);
-            assert_eq!(copies[0].pick(&Request::default()).expect("a backend").backend(), 0);
+            let request = Request::default().answered_by(&[0]);
+            assert_eq!(copies[0].pick(&request).expect("a backend").backend(), 0);
         };
         tokio::task::LocalSet::new().run_until(asks).await;
         drop(hangs);
@@ -379,12 +385,14 @@ mod tests {
             let addresses = copies[0].addresses.iter().copied();
             let connections = Connections::new(addresses, 32 << 10, long, long);
             let probes = Probes::start(&pool, &copies[0], &connections).expect("it asks");
+            probes.in_time.set(long);
             let mut answered = probes.before(None).await;
             let request = Request::default().answered_by(&answered);
             assert!(copies[0].pick(&request).expect("a backend").is_to_wait());
             answered.sort_unstable();
             assert_eq!(answered, (0..7).collect::<Vec<_>>(), "all, each once");
-            IN_FLIGHT.store(0, Ordering::Relaxed);
+            // One of the four cores that it tells is free.
+            IN_FLIGHT.store(3, Ordering::Relaxed);
             let answered = probes.before(None).await;
             assert_eq!(answered.len(), 5, "there is room");
             let request = Request::default().answered_by(&answered);

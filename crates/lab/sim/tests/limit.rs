@@ -138,7 +138,7 @@ fn ten_balancers_that_probe_five_and_others_where_these_are_full_are_close_to_th
         let ratio = over_central(&arena, &report);
         assert!(ratio < most, "at {load}: {ratio:.3}");
         let asked = report.probes as f64 / report.offered() as f64;
-        assert!((5.0..probes).contains(&asked), "at {load}: {asked:.2}");
+        assert!((5.2..probes).contains(&asked), "at {load}: {asked:.2}");
     }
 }
 

@@ -68,7 +68,8 @@ pub enum AdmissionOptionsError {
 pub struct Arrival {
     /// Time left until the answer is of no use any more; absent where the request does not say.
     pub time_left: Option<Duration>,
-    /// How often it will be tried elsewhere if it is refused here and there: 0 where a refusal is for good.
+    /// How often it will be tried elsewhere if it is refused here and there: 0 where a refusal is for good, or its balancer
+    /// knows of nothing better.
     /// Only the egress knows, and says so in a header ([`Retries::tries_left`](crate::Retries::tries_left)).
     pub tries_left: u32,
 }

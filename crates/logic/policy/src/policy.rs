@@ -30,8 +30,8 @@ pub trait Policy: Send {
     }
 
     /// Whether this backend can begin with one more request at once, where news of it is fresh; `None` where there is none.
-    /// Where no backend that answered has room, a balancer asks others, once; and a request that is picked for all the same
-    /// is sent to wait there.
+    /// Where no backend that answered has room, a balancer asks others, once; and a request for which one without is picked
+    /// is sent to wait there ([`Request::is_to_wait`]).
     fn has_room(&self, _backend: usize, _now: Nanos) -> Option<bool> {
         None
     }
@@ -91,7 +91,8 @@ pub enum Probing {
     Periodic,
     /// Beside each request, which does not wait: answers serve later ones (Prequal's asynchronous mode).
     Beside,
-    /// Before each pick, which waits for the answers: fresh, at the price of a round trip.
+    /// Before each pick, which waits for the answers: fresh, at the price of a round trip, or two where the first asked are
+    /// full.
     Before,
 }
 
@@ -141,6 +142,12 @@ impl<'a> Request<'a> {
     /// The same request, for which these backends have told their load.
     pub fn answered_by(self, backends: &'a [usize]) -> Self {
         Request { answered: backends, ..self }
+    }
+
+    /// Whether it is known to wait at this backend, which has told for it that it has no room: its ingress is to let it in up
+    /// to its whole limit, for its balancer knows of nothing better.
+    pub fn is_to_wait(&self, backend: usize, policy: &dyn Policy, now: Nanos) -> bool {
+        self.answered.contains(&backend) && policy.has_room(backend, now) == Some(false)
     }
 
     /// Backends that have told their load for it.

@@ -40,9 +40,10 @@ fn allocations(kind: PolicyKind, settings: &Settings) -> u64 {
             let request = if k % 5 > 0 { Request::with_key(key) } else { Request::default() };
             let request = if k % 7 > 0 { request } else { request.avoiding(&avoid) };
             targets.clear();
-            for _ in 0..2 {
+            for round in 0..2 {
                 let before = targets.len();
-                if policy.probing() != Probing::Never {
+                let probing = policy.probing();
+                if probing == Probing::Before || round == 0 && probing != Probing::Never {
                     policy.probe_targets(&request, now, &mut rng, &mut targets);
                 }
                 let load = |in_flight| ServerLoad {

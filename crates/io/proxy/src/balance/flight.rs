@@ -51,7 +51,7 @@ impl Flight {
         self.backend
     }
 
-    /// Whether it goes there to wait, for its balancer knows of no backend with room.
+    /// Whether it goes there to wait, for its balancer knows of nothing better.
     pub(crate) fn is_to_wait(&self) -> bool {
         self.is_to_wait
     }

@@ -220,7 +220,8 @@ impl Balancer {
         state.hear();
         let now = self.clock.now().max(state.last);
         let backend = self.pick_known(&mut state, request, now)?;
-        Some(self.start(&mut state, backend, now))
+        let is_to_wait = request.is_to_wait(backend, &*state.policy, now);
+        Some(self.start(&mut state, backend, is_to_wait, now))
     }
 
     /// The same, unless the policy says that the request does better to wait here.
@@ -238,7 +239,8 @@ impl Balancer {
         if here.is_some_and(|here| state.policy.rather_waits(backend, here, now)) {
             return Pick::RatherWaits;
         }
-        Pick::Flight(self.start(&mut state, backend, now))
+        let is_to_wait = request.is_to_wait(backend, &*state.policy, now);
+        Pick::Flight(self.start(&mut state, backend, is_to_wait, now))
     }
 
     /// Counts a request on this backend, to which it belongs, until the flight ends; none where that takes none now.
@@ -262,12 +264,17 @@ impl Balancer {
         let now = self.clock.now().max(state.last);
         let is_served = backend < self.addresses.len() && state.has_weight(backend);
         let may_go = is_served && takes(&mut *state.policy, now);
-        may_go.then(|| self.start(&mut state, backend, now))
+        may_go.then(|| self.start(&mut state, backend, false, now))
     }
 
     /// A request goes to this backend, until its flight ends.
-    fn start(self: &Rc<Self>, state: &mut State, backend: usize, now: Nanos) -> Flight {
-        let is_to_wait = state.policy.has_room(backend, now) == Some(false);
+    fn start(
+        self: &Rc<Self>,
+        state: &mut State,
+        backend: usize,
+        is_to_wait: bool,
+        now: Nanos,
+    ) -> Flight {
         state.note(Event { backend, at: now, change: Change::Started });
         self.tally.backends[backend].started.one_more();
         Flight::new(self.clone(), backend, is_to_wait, now)

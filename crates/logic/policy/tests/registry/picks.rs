@@ -66,8 +66,9 @@ fn whatever_happens_the_pick_is_allowed() {
             let open = |i: &usize| weights[*i] > 0 && !avoid.contains(i);
             let mut answered = Vec::new();
             // Once more where those that have answered are to be full.
-            for _ in 0..1 + step % 2 {
-                if policy.probing() == Probing::Never {
+            for round in 0..1 + step % 2 {
+                let probing = policy.probing();
+                if probing == Probing::Never || round > 0 && probing != Probing::Before {
                     break;
                 }
                 targets.clone_from(&answered);

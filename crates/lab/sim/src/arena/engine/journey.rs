@@ -122,7 +122,10 @@ impl Engine<'_> {
         let request = Request::keyed(self.flights[slot].key);
         let request = request.avoiding(self.flights.tried(slot));
         let request = request.answered_by(self.flights.answered(slot));
-        let Some(i) = policy.pick(&request, Nanos(now), &mut self.choice) else {
+        let picked = policy.pick(&request, Nanos(now), &mut self.choice);
+        let is_to_wait =
+            picked.is_some_and(|i| request.is_to_wait(i, &*self.balancers[balancer], Nanos(now)));
+        let Some(i) = picked else {
             let refused = self.flights[slot].refusals > 0;
             self.lose(slot, if refused { Lost::Dropped } else { Lost::Unserved }, now);
             return;
@@ -130,19 +133,18 @@ impl Engine<'_> {
         if self.rather_waits(slot, i, now) && self.wait(slot, now) {
             return;
         }
+        self.flights[slot].is_to_wait = is_to_wait;
         self.dispatch(slot, i, now);
     }
 
     /// Sends the request to this backend.
     pub(super) fn dispatch(&mut self, slot: u32, i: usize, now: u64) {
         let balancer = self.flights[slot].balancer as usize;
-        let is_to_wait = self.balancers[balancer].has_room(i, Nanos(now)) == Some(false);
         self.balancers[balancer].on_start(i, Nanos(now));
         self.collector.tried(now);
         let flight = &mut self.flights[slot];
         flight.backend = i as u32;
         flight.sent = now;
-        flight.is_to_wait = is_to_wait;
         flight.phase = Phase::Outbound;
         flight.let_in = false;
         flight.hopeless = false;

@@ -91,7 +91,7 @@ impl Engine<'_> {
         if policy.probing() == Probing::Before || policy.is_closed(backend, Nanos(now)) {
             return self.wake(slot, now);
         }
-        self.flights[slot].woken = true;
+        (self.flights[slot].woken, self.flights[slot].is_to_wait) = (true, false);
         self.dispatch(slot, backend, now);
     }
 

@@ -1,5 +1,5 @@
 //! What one backend does with what it has: service time `s` and cores `c`, from the balancer's own
-//! requests alone.
+//! requests alone, but for cores that it tells.
 //!
 //! A request that found `n` in flight takes `s·f(n)` on average, `f(n) = max(1, (n + 1)/c)`: while a core
 //! is free, service alone, whatever the law of service times; from there on it waits for `n + 1 − c`
@@ -156,7 +156,14 @@ impl Learner {
 
     /// How many cores the backend tells, if it does: it sees all of its requests, and this balancer a few.
     pub(super) fn tell(&mut self, cores: Option<f32>) {
-        self.told = cores;
+        let cores = cores.map(|cores| cores.clamp(1.0, least(LEVELS - 1) as f32));
+        if self.told != cores {
+            self.told = cores;
+            self.until_fit = 0.0;
+        }
+        if let Some(cores) = cores {
+            (self.cores, self.open) = (cores, false);
+        }
     }
 
     /// Begins again.
@@ -317,7 +324,7 @@ impl Learner {
         let mut fits = [(f32::INFINITY, 0.0f32); LEVELS];
         let mut best = f32::INFINITY;
         // Candidate k: as many cores as the least number of bucket k; at most two beyond what was tried.
-        let told = self.told.map(|cores| level(cores as u32).max(1));
+        let told = self.told.map(|cores| level(cores as u32));
         let last = (top + 2).min(LEVELS - 1).max(told.unwrap_or(0));
         for k in (1..=last).rev() {
             if k <= top {

@@ -1,5 +1,5 @@
 //! The least expected delay, from what the balancer learns of its own requests: no cores, no speeds are
-//! told.
+//! told, but for cores that an ingress has learned.
 //!
 //! Of each backend service time `s` and cores `c` are learned (`learner.rs`). With `n` requests in flight
 //! the key is
@@ -19,10 +19,11 @@
 //! * **refusals**: many balancers cannot count, but a backend can, and says no when no core is free. The
 //!   backend of a request is drawn (`shares.rs`) by weights that refusals teach (`refusals.rs`). O(n/16) a
 //!   pick.
-//! * **probes**: some backends, drawn by learned capacity, are asked just before the pick, and where none of these has room,
-//!   others; `n` is what they answer, and `c` what they tell of their cores, if they do; where none did, the draw is all. A balancer that can hold requests does so where the key of the
-//!   backend picked is above `S + W·h`, `S` being the pool's mean service time and `h` how long it takes until as many
-//!   of the balancer's requests end as wait: late binding, which needs no constant of its own.
+//! * **probes**: some backends, drawn by learned capacity, are asked just before the pick, and others where none of these
+//!   has room. `n` is what they answer, and `c` the cores that they tell, if they do; where none answered, the draw is all.
+//!   A balancer that can hold requests does so where the key of the backend picked is above `S + W·h`, `S` being the pool's
+//!   mean service time and `h` how long it takes until as many of the balancer's requests end as wait: late binding, which
+//!   needs no constant of its own.
 //! * **auto**: one of these, by what backends show (`choice.rs`).
 //!
 //! Weights say which backends take part, no more: capacity is learned. One without a success yet is an average
@@ -463,7 +464,9 @@ impl Policy for ExpectedDelay {
         }
         let Some(told) = self.told.get_mut(backend) else { return };
         *told = Some(Told { in_flight: load.in_flight, at: now });
-        self.learners[backend].tell(load.cores);
+        if self.sight == Sight::Probes {
+            self.learners[backend].tell(load.cores);
+        }
         if f64::from(load.in_flight) < f64::from(self.learners[backend].cores()) {
             self.heard.has_room(backend);
         } else {

@@ -25,8 +25,8 @@ pub enum Sight {
 pub struct ExpectedDelaySettings {
     /// What tells how full a backend is.
     pub sight: Sight,
-    /// How many backends are asked before a pick where the sight is probes, 1…[`MAX_CHOICES`]; where none of these has
-    /// room, others once more, so that it is [`MAX_CHOICES`] in all.
+    /// How many backends are asked before a pick where the sight is probes, 1…[`MAX_CHOICES`]; where none of those
+    /// that answer has room, as many others as make [`MAX_CHOICES`] with these.
     pub probes: u32,
 }
 
