@@ -1,5 +1,7 @@
 //! Policies that go by what backends tell of themselves: ingresses are asked, applications are not.
 
+use std::time::Duration;
+
 use crate::support::*;
 
 /// Ingresses before these, which trust the peers in `trust`.
@@ -59,6 +61,48 @@ fn an_ingress_tells_its_load_to_those_it_trusts() {
         assert_eq!(backend.count(), before + 1, "{request}");
         assert_eq!(backend.last().header("plimsoll-probe"), None);
     }
+}
+
+/// An application that does one request at a time, behind an ingress that learns.
+#[test]
+fn an_ingress_tells_the_cores_that_it_has_learned() {
+    let core = std::sync::Mutex::new(());
+    let backend = Backend::new(move |_, stream| {
+        let busy = core.lock().expect("nobody panics");
+        std::thread::sleep(Duration::from_millis(3));
+        drop(busy);
+        write(stream, &response("200 OK", "", "done"));
+        true
+    });
+    let proxy = start(&format!(
+        "  threads: 1\n  ingress:\n    - {{ name: i0, listen: \"127.0.0.1:1\", upstream: \"{}\", trust: [\"127.0.0.0/8\"] }}\n",
+        backend.address
+    ));
+    let load =
+        || proxy.client("i0").send(PROBE).answer().header("plimsoll-load").map(str::to_owned);
+    let told = || load().expect("a load").split("cores=").nth(1).map(str::to_owned);
+    assert_eq!(told(), None, "there may be any number yet");
+    let ends = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for client in 0..6 {
+            let (proxy, ends) = (&proxy, &ends);
+            // From one to six at a time, for some time each; no longer than the wait below, which else never fails.
+            scope.spawn(move || {
+                let mut client_of = proxy.client("i0");
+                for round in 0..20_000 {
+                    if ends.load(std::sync::atomic::Ordering::Relaxed) {
+                        return;
+                    }
+                    match round / 30 % 6 >= client {
+                        true => assert!([200, 429].contains(&client_of.get("/").status)),
+                        false => std::thread::sleep(Duration::from_millis(3)),
+                    }
+                }
+            });
+        }
+        until("a core is told", || told().as_deref() == Some("1"));
+        ends.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
 }
 
 #[test]
