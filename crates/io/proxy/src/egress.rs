@@ -128,7 +128,7 @@ impl Egress {
         let named = sticky.and_then(|sticky| sticky.take(forward.headers()));
         let view = View { peer: client.address().ip(), head: forward.head() };
         let key = pool.balancer.key.as_ref().and_then(|key| key.key(&view));
-        let mut wants = Wants::new(key, named);
+        let mut wants = Wants { key, own: named, answered: None, is_sent_anyhow: false };
         let mut tried = Tried::default();
         let mut patience = Patience::new(pool.balancer.clone(), alarm);
         let (mut live, mut begun) = match client.open.resume.take() {
@@ -171,7 +171,7 @@ impl Egress {
                         return pool.nowhere(&tried);
                     }
                     tried.forget();
-                    wants.is_asked = false;
+                    wants.answered = None;
                     pool = pool.newest();
                     connections = pool.connections_for(client);
                     continue;
@@ -235,7 +235,7 @@ impl Egress {
                 return rejected_response(rejected);
             }
             tried.forget();
-            wants.is_asked = false;
+            wants.answered = None;
             pool = pool.newest();
             connections = pool.connections_for(client);
         }

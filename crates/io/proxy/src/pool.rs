@@ -36,19 +36,10 @@ pub(crate) struct Wants {
     pub(crate) key: Option<u64>,
     /// The backend that its client stays with.
     pub(crate) own: Option<usize>,
-    /// Backends were asked for it, and it has not waited since.
-    pub(crate) is_asked: bool,
-    /// Those that answered.
-    pub(crate) answered: Vec<usize>,
+    /// Backends that answered, where some were asked for it and it has not waited since.
+    pub(crate) answered: Option<Vec<usize>>,
     /// It cannot wait here, whatever its policy says.
     pub(crate) is_sent_anyhow: bool,
-}
-
-impl Wants {
-    /// Nothing was asked for it yet.
-    pub(crate) fn new(key: Option<u64>, own: Option<usize>) -> Self {
-        Wants { key, own, is_asked: false, answered: Vec::new(), is_sent_anyhow: false }
-    }
 }
 
 impl Pool {
@@ -96,13 +87,12 @@ impl Pool {
             return Pick::Flight(flight);
         }
         let probes = self.probes.as_ref().filter(|probes| probes.are_before());
-        if let (Some(probes), false) = (probes, wants.is_asked) {
-            wants.is_asked = true;
+        if let (Some(probes), None) = (probes, &wants.answered) {
             // In a box: each connection's task is as large as all that it may hold.
-            wants.answered = Box::pin(probes.before(wants.key)).await;
+            wants.answered = Some(Box::pin(probes.before(wants.key)).await);
         }
-        let request =
-            Request::keyed(wants.key).avoiding(tried.avoid()).answered_by(&wants.answered);
+        let answered = wants.answered.as_deref().unwrap_or_default();
+        let request = Request::keyed(wants.key).avoiding(tried.avoid()).answered_by(answered);
         match wants.is_sent_anyhow {
             true => self.balancer.pick(&request).into(),
             false => self.balancer.pick_or_wait(&request),

@@ -1,6 +1,6 @@
 //! Probes: asks the ingresses of a pool's backends for their load, for policies that go by it. `prequal` asks some beside
-//! each request, which does not wait; `expected_delay` by probes some before each pick, and others where these are full, which waits for
-//! what is answered within [`IN_TIME`]; `cpu_random` gets all loads, every so often.
+//! each request, which does not wait; `expected_delay` by probes some before each pick, and others where these are full,
+//! which waits for what is answered within [`IN_TIME`]; `cpu_random` gets all loads, every so often.
 //!
 //! A probe goes by the connections that requests use, or a new one where none is idle. A backend without an ingress of
 //! ours answers `OPTIONS *` with something else, or not at all, and is left alone for a while. Each thread asks for
@@ -16,7 +16,7 @@ use httparse::Status;
 use plimsoll_policy::{Probing, ServerLoad};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
+use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
@@ -32,8 +32,8 @@ const MOST_WAITING: u32 = 64;
 /// A backend that did not answer, or not so, is left alone for so long.
 const REST: Duration = Duration::from_secs(1);
 const LONG_REST: Duration = Duration::from_secs(30);
-/// How long a request waits for answers before its backend is picked, and as long again where others are asked: more than those within a region take, and less than a
-/// request that was worth asking for. A backend that is late is not asked again before it has answered, or not at all.
+/// How long a request waits for answers before its backend is picked, and as long again where others are asked: more than
+/// those within a region take, and less than a request that was worth asking for. A backend that is late is not asked again before it has answered, or not at all.
 const IN_TIME: Duration = Duration::from_millis(10);
 /// All are asked no more often.
 const SHORTEST: Duration = Duration::from_millis(10);
@@ -48,21 +48,16 @@ pub(crate) struct Probes {
     /// News that is older is worth nothing.
     age: Duration,
     /// [`IN_TIME`], but in tests.
-    in_time: Cell<Duration>,
+    in_time: Duration,
     /// Others ask on where these did.
     is_succeeded: Cell<bool>,
     backends: Vec<Asked>,
     targets: RefCell<Vec<usize>>,
 }
 
-/// What each probe that a request waits for holds.
-#[derive(Clone)]
-struct Held {
-    /// The request waits until nobody holds it any more.
-    _end: Rc<oneshot::Sender<()>>,
-    /// The backends that have answered.
-    answered: Rc<RefCell<Vec<usize>>>,
-}
+/// What each probe that a request waits for holds: it says which backend has answered, and the request waits until nobody
+/// holds it any more.
+type Held = mpsc::UnboundedSender<usize>;
 
 /// One that is asked.
 #[derive(Default)]
@@ -101,7 +96,7 @@ impl Probes {
             balancer: balancer.clone(),
             connections: connections.clone(),
             age: Duration::from_millis(pool.settings.load_age_ms),
-            in_time: Cell::new(IN_TIME),
+            in_time: IN_TIME,
             is_succeeded: Cell::new(false),
             backends: balancer.addresses.iter().map(|_| Asked::default()).collect(),
             targets: RefCell::default(),
@@ -129,7 +124,7 @@ impl Probes {
     /// A request was picked for: asks the backends that the policy wants to ask beside it.
     pub(crate) fn beside(self: &Rc<Self>, key: Option<u64>) {
         if self.balancer.probing() == Probing::Beside {
-            self.ask_targets(key, None);
+            self.ask_targets(key, &[], None);
         }
     }
 
@@ -148,25 +143,22 @@ impl Probes {
         }
     }
 
-    /// Asks beside those that have answered, and waits until each has, too, or is late; all that have.
-    async fn round(self: &Rc<Self>, key: Option<u64>, before: Vec<usize>) -> Vec<usize> {
-        let (end, all_answered) = oneshot::channel();
-        let answered = Rc::new(RefCell::new(before));
-        self.ask_targets(key, Some(Held { _end: Rc::new(end), answered: answered.clone() }));
-        // Nothing is ever sent: it ends when nobody holds the other end any more.
-        let _ = all_answered.await;
-        answered.take()
+    /// Asks others than those that have answered, and waits until each has, too, or is late; all that have.
+    async fn round(self: &Rc<Self>, key: Option<u64>, mut answered: Vec<usize>) -> Vec<usize> {
+        let (held, mut answers) = mpsc::unbounded_channel();
+        self.ask_targets(key, &answered, Some(held));
+        while let Some(backend) = answers.recv().await {
+            answered.push(backend);
+        }
+        answered
     }
 
-    fn ask_targets(self: &Rc<Self>, key: Option<u64>, held: Option<Held>) {
+    fn ask_targets(self: &Rc<Self>, key: Option<u64>, answered: &[usize], held: Option<Held>) {
         let mut targets = self.targets.borrow_mut();
         targets.clear();
-        if let Some(held) = &held {
-            targets.extend_from_slice(&held.answered.borrow());
-        }
-        let before = targets.len();
+        targets.extend_from_slice(answered);
         self.balancer.probe_targets(key, &mut targets);
-        targets.drain(before..).for_each(|backend| self.ask(backend, held.clone()));
+        targets.drain(answered.len()..).for_each(|backend| self.ask(backend, held.clone()));
     }
 
     /// Asks a backend; `held` is let go of when it has answered, or is late.
@@ -183,7 +175,7 @@ impl Probes {
             let mut exchange = pin!(timeout(probes.age.min(REST), probes.exchange(backend)));
             let asked = &probes.backends[backend];
             let in_time = match &held {
-                Some(_) => timeout(probes.in_time.get(), exchange.as_mut()).await.ok(),
+                Some(_) => timeout(probes.in_time, exchange.as_mut()).await.ok(),
                 None => None,
             };
             let answered = match in_time {
@@ -205,7 +197,8 @@ impl Probes {
                     asked.rests_until.set(None);
                     probes.balancer.probed(backend, load);
                     if let Some(held) = &held {
-                        held.answered.borrow_mut().push(backend);
+                        // A request that is gone does not hear it.
+                        let _ = held.send(backend);
                     }
                 }
                 Ok(Ok(None)) => {
@@ -297,6 +290,7 @@ fn read(bytes: &[u8]) -> Read {
 #[cfg(test)]
 mod tests {
     use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use plimsoll_policy::{PolicyKind, Request, Sight};
@@ -314,33 +308,52 @@ mod tests {
         assert!(asked.rests(now + 2 * REST) && !asked.rests(now + LONG_REST));
     }
 
+    /// Probes before backends that listen here, which wait so long for an answer: the clock of a machine that does other
+    /// things is none to fail by.
+    fn probes(listeners: &[TcpListener], in_time: Duration) -> (Rc<Balancer>, Rc<Probes>) {
+        let mut pool = crate::balance::tests::pool(PolicyKind::ExpectedDelay, listeners.len());
+        pool.settings.expected_delay.sight = Sight::Probes;
+        for (backend, listener) in pool.backends.iter_mut().zip(listeners) {
+            backend.address = listener.local_addr().unwrap();
+        }
+        let balancer = crate::balance::tests::copies_with(&pool, 1, Clock::start(), None).remove(0);
+        let long = Duration::from_secs(60);
+        let addresses = balancer.addresses.iter().copied();
+        let connections = Connections::new(addresses, 32 << 10, long, long);
+        let mut probes = Probes::start(&pool, &balancer, &connections).expect("it asks");
+        Rc::get_mut(&mut probes).expect("nothing is asked yet").in_time = in_time;
+        (balancer, probes)
+    }
+
+    /// Answers on one connection, until that is closed.
+    fn answer(
+        listener: TcpListener,
+        load: impl Fn() -> String + Send + 'static,
+    ) -> std::thread::JoinHandle<()> {
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut question = [0; QUESTION.len()];
+            while stream.read_exact(&mut question).is_ok() {
+                let answer =
+                    format!("HTTP/1.1 204 No Content\r\nplimsoll-load: {}\r\n\r\n", load());
+                stream.write_all(answer.as_bytes()).unwrap();
+            }
+        })
+    }
+
+    fn listeners<const N: usize>() -> [TcpListener; N] {
+        [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap())
+    }
+
     #[tokio::test]
     async fn a_request_waits_for_answers_but_not_for_one_that_is_late_and_that_is_not_asked_again()
     {
-        let listeners = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
-        let mut pool = crate::balance::tests::pool(PolicyKind::ExpectedDelay, 2);
-        pool.settings.expected_delay.sight = Sight::Probes;
-        for (backend, listener) in pool.backends.iter_mut().zip(&listeners) {
-            backend.address = listener.local_addr().unwrap();
-        }
-        let [answers, hangs] = listeners;
-        let answer = std::thread::spawn(move || {
-            let (mut stream, _) = answers.accept().unwrap();
-            let mut question = [0; QUESTION.len()];
-            // None is the end of the test.
-            while stream.read_exact(&mut question).is_ok() {
-                let load = "HTTP/1.1 204 No Content\r\nplimsoll-load: in_flight=7\r\n\r\n";
-                stream.write_all(load.as_bytes()).unwrap();
-            }
-        });
-        let asks = async {
-            let copies = crate::balance::tests::copies_with(&pool, 1, Clock::start(), None);
-            let long = Duration::from_secs(60);
-            let addresses = copies[0].addresses.iter().copied();
-            let connections = Connections::new(addresses, 32 << 10, long, long);
-            let probes = Probes::start(&pool, &copies[0], &connections).expect("it asks");
-            // Long for a machine that does other things, and less than after what time one is given up.
-            probes.in_time.set(Duration::from_millis(300));
+        let listeners: [_; 2] = listeners();
+        // Less than after what time one that hangs is given up.
+        let (balancer, probes) = probes(&listeners, Duration::from_millis(300));
+        let [answers, _hangs] = listeners;
+        let answers = answer(answers, || "in_flight=7".to_owned());
+        let asks = async move {
             assert_eq!(probes.before(None).await, [0]);
             let late = || probes.backends.iter().map(|asked| asked.late.get()).collect::<Vec<_>>();
             let waiting = |backend: usize| probes.backends[backend].waiting.get();
@@ -350,45 +363,23 @@ mod tests {
             }
             assert!(late()[1] <= 1 && waiting(1) <= 1);
             let request = Request::default().answered_by(&[0]);
-            assert_eq!(copies[0].pick(&request).expect("a backend").backend(), 0);
+            assert_eq!(balancer.pick(&request).expect("a backend").backend(), 0);
         };
         tokio::task::LocalSet::new().run_until(asks).await;
-        drop(hangs);
-        answer.join().unwrap();
+        answers.join().unwrap();
     }
 
     #[tokio::test]
     async fn where_none_that_answered_has_room_others_are_asked() {
-        let listeners = [(); 7].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
-        let mut pool = crate::balance::tests::pool(PolicyKind::ExpectedDelay, 7);
-        pool.settings.expected_delay.sight = Sight::Probes;
-        for (backend, listener) in pool.backends.iter_mut().zip(&listeners) {
-            backend.address = listener.local_addr().unwrap();
-        }
-        let answer = |listener: std::net::TcpListener, in_flight: &'static AtomicU32| {
-            std::thread::spawn(move || {
-                let (mut stream, _) = listener.accept().unwrap();
-                let mut question = [0; QUESTION.len()];
-                while stream.read_exact(&mut question).is_ok() {
-                    let in_flight = in_flight.load(Ordering::Relaxed);
-                    let load = format!("plimsoll-load: in_flight={in_flight}, cores=4");
-                    let answer = format!("HTTP/1.1 204 No Content\r\n{load}\r\n\r\n");
-                    stream.write_all(answer.as_bytes()).unwrap();
-                }
-            })
-        };
         static IN_FLIGHT: AtomicU32 = AtomicU32::new(4);
-        let threads = listeners.map(|listener| answer(listener, &IN_FLIGHT));
-        let asks = async {
-            let copies = crate::balance::tests::copies_with(&pool, 1, Clock::start(), None);
-            let long = Duration::from_secs(60);
-            let addresses = copies[0].addresses.iter().copied();
-            let connections = Connections::new(addresses, 32 << 10, long, long);
-            let probes = Probes::start(&pool, &copies[0], &connections).expect("it asks");
-            probes.in_time.set(long);
+        let listeners: [_; 7] = listeners();
+        let (balancer, probes) = probes(&listeners, Duration::from_secs(60));
+        let load = || format!("in_flight={}, cores=4", IN_FLIGHT.load(Ordering::Relaxed));
+        let threads = listeners.map(|listener| answer(listener, load));
+        let asks = async move {
             let mut answered = probes.before(None).await;
             let request = Request::default().answered_by(&answered);
-            assert!(copies[0].pick(&request).expect("a backend").is_to_wait());
+            assert!(balancer.pick(&request).expect("a backend").is_to_wait());
             answered.sort_unstable();
             assert_eq!(answered, (0..7).collect::<Vec<_>>(), "all, each once");
             // One of the four cores that it tells is free.
@@ -396,7 +387,7 @@ mod tests {
             let answered = probes.before(None).await;
             assert_eq!(answered.len(), 5, "there is room");
             let request = Request::default().answered_by(&answered);
-            assert!(!copies[0].pick(&request).expect("a backend").is_to_wait());
+            assert!(!balancer.pick(&request).expect("a backend").is_to_wait());
         };
         tokio::task::LocalSet::new().run_until(asks).await;
         threads.into_iter().for_each(|thread| thread.join().unwrap());

@@ -150,6 +150,12 @@ impl<'a> Request<'a> {
         self.answered.contains(&backend) && policy.has_room(backend, now) == Some(false)
     }
 
+    /// Whether backends have told their load for it, and none of them has room: others are to be asked.
+    pub fn finds_no_room(&self, policy: &dyn Policy, now: Nanos) -> bool {
+        let is_full = |backend: &usize| policy.has_room(*backend, now) == Some(false);
+        !self.answered.is_empty() && self.answered.iter().all(is_full)
+    }
+
     /// Backends that have told their load for it.
     pub fn answered(&self) -> &'a [usize] {
         self.answered

@@ -220,8 +220,7 @@ impl Balancer {
         state.hear();
         let now = self.clock.now().max(state.last);
         let backend = self.pick_known(&mut state, request, now)?;
-        let is_to_wait = request.is_to_wait(backend, &*state.policy, now);
-        Some(self.start(&mut state, backend, is_to_wait, now))
+        Some(self.start(&mut state, request, backend, now))
     }
 
     /// The same, unless the policy says that the request does better to wait here.
@@ -239,8 +238,7 @@ impl Balancer {
         if here.is_some_and(|here| state.policy.rather_waits(backend, here, now)) {
             return Pick::RatherWaits;
         }
-        let is_to_wait = request.is_to_wait(backend, &*state.policy, now);
-        Pick::Flight(self.start(&mut state, backend, is_to_wait, now))
+        Pick::Flight(self.start(&mut state, request, backend, now))
     }
 
     /// Counts a request on this backend, to which it belongs, until the flight ends; none where that takes none now.
@@ -264,17 +262,18 @@ impl Balancer {
         let now = self.clock.now().max(state.last);
         let is_served = backend < self.addresses.len() && state.has_weight(backend);
         let may_go = is_served && takes(&mut *state.policy, now);
-        may_go.then(|| self.start(&mut state, backend, false, now))
+        may_go.then(|| self.start(&mut state, &Request::default(), backend, now))
     }
 
     /// A request goes to this backend, until its flight ends.
     fn start(
         self: &Rc<Self>,
         state: &mut State,
+        request: &Request<'_>,
         backend: usize,
-        is_to_wait: bool,
         now: Nanos,
     ) -> Flight {
+        let is_to_wait = request.is_to_wait(backend, &*state.policy, now);
         state.note(Event { backend, at: now, change: Change::Started });
         self.tally.backends[backend].started.one_more();
         Flight::new(self.clone(), backend, is_to_wait, now)
@@ -317,8 +316,7 @@ impl Balancer {
     /// Whether none of these has room that have just told their load; not where there are none.
     pub(crate) fn have_no_room(&self, answered: &[usize]) -> bool {
         let state = self.state.borrow();
-        let is_full = |backend: &usize| state.policy.has_room(*backend, state.last) == Some(false);
-        !answered.is_empty() && answered.iter().all(is_full)
+        Request::default().answered_by(answered).finds_no_room(&*state.policy, state.last)
     }
 
     /// Appends the backends that it has asked because of a request.

@@ -211,6 +211,22 @@ impl std::task::Wake for GoesAtOnce {
     }
 }
 
+#[test]
+fn a_request_is_sent_to_wait_only_where_a_backend_told_for_it_that_it_is_full() {
+    let mut pool = pool(PolicyKind::ExpectedDelay, 1);
+    pool.settings.expected_delay.sight = Sight::Probes;
+    let copies = copies(&pool, 1);
+    let asked = Request::default().answered_by(&[0]);
+    let is_to_wait =
+        |request: &Request<'_>| copies[0].pick(request).expect("it serves").is_to_wait();
+    copies[0].probed(0, ServerLoad { in_flight: 3, cores: Some(4.0), ..ServerLoad::default() });
+    assert!(!is_to_wait(&asked), "one of four cores is free");
+    copies[0].probed(0, ServerLoad { in_flight: 4, cores: Some(4.0), ..ServerLoad::default() });
+    assert!(is_to_wait(&asked));
+    assert!(!is_to_wait(&Request::default()), "it told another request");
+    assert!(!copies[0].pick_own(0).expect("it serves").is_to_wait(), "nobody was asked for it");
+}
+
 #[tokio::test]
 async fn a_waiting_request_is_called_after_the_ended_one_is_uncounted() {
     let waits = async {

@@ -86,9 +86,8 @@ impl Engine<'_> {
         if std::mem::replace(&mut flight.asked_again, true) {
             return false;
         }
-        let answered = self.flights.answered(slot);
-        let is_full = |backend: &usize| policy.has_room(*backend, Nanos(now)) == Some(false);
-        !answered.is_empty() && answered.iter().all(is_full)
+        let request = Request::default().answered_by(self.flights.answered(slot));
+        request.finds_no_room(&**policy, Nanos(now))
     }
 
     fn ask(&mut self, slot: u32, now: u64) {

@@ -291,7 +291,7 @@ fn probe_answers_are_correct() {
     }
 }
 
-/// Asks one backend more each time, and is told that none has room but the last.
+/// Asks one backend more each time; only backend 1 has room.
 struct Insistent;
 
 impl Policy for Insistent {
@@ -320,7 +320,7 @@ impl Policy for Insistent {
     }
 }
 
-/// Refuses whatever may go on, and notes the tries left.
+/// Refuses first tries, and notes the tries left.
 struct Refusing(std::sync::Arc<std::sync::Mutex<Vec<u32>>>);
 
 impl Ingress for Refusing {
