@@ -26,12 +26,16 @@ const GREETING: &str = "prompt\nset timeout cli 1d\n";
 /// One kept connection to the runtime API.
 ///
 /// Commands are pipelined: all lines are written at once, and HAProxy ends each one's answer with a
-/// prompt, in order, so that every answer belongs to its command. A connection whose exchange failed or
-/// was cancelled is dropped, for what is still to come on it would be taken for the next answer.
+/// prompt, in order, so that every answer belongs to its command. A connection whose exchange failed is
+/// dropped, for what is still to come on it would be taken for the next answer. One whose exchange was
+/// cancelled or took too long is not used again either, but HAProxy may still have its commands before it: the
+/// next connection waits until they are carried out, for they would undo what is said there.
 pub(super) struct Link {
     address: SocketAddress,
     limit: Duration,
     stream: Option<Stream>,
+    /// Whether an exchange has begun on `stream` and not ended.
+    unanswered: bool,
     answers: Answers,
 }
 
@@ -70,7 +74,7 @@ impl Answers {
 
 impl Link {
     pub(super) fn new(address: SocketAddress, limit: Duration) -> Self {
-        Link { address, limit, stream: None, answers: Answers::default() }
+        Link { address, limit, stream: None, unanswered: false, answers: Answers::default() }
     }
 
     pub(super) fn address(&self) -> &SocketAddress {
@@ -83,11 +87,13 @@ impl Link {
     }
 
     pub(super) fn is_open(&self) -> bool {
-        self.stream.is_some()
+        self.stream.is_some() && !self.unanswered
     }
 
     pub(super) fn close(&mut self) {
-        self.stream = None;
+        if !self.unanswered {
+            self.stream = None;
+        }
     }
 
     /// The answers of the last exchange that succeeded.
@@ -95,9 +101,14 @@ impl Link {
         &self.answers
     }
 
-    /// Connects anew, within the time-out, and makes the connection a kept one.
+    /// Connects anew, within the time-out, and makes the connection a kept one. Commands that are unanswered on
+    /// the last connection are waited for, as long again at most.
     pub(super) async fn open(&mut self) -> Result<(), LinkError> {
+        if let Some(stream) = self.stream.as_mut().filter(|_| self.unanswered) {
+            let _ = timeout(self.limit, stream.finish()).await;
+        }
         self.stream = None;
+        self.unanswered = false;
         let stream = match timeout(self.limit, Stream::connect(&self.address)).await {
             Err(_) => return Err(LinkError::Timeout),
             Ok(Err(error)) => return Err(LinkError::Connect(error)),
@@ -110,12 +121,18 @@ impl Link {
     /// Sends all lines at once (each ends with a newline) and reads one answer per line. The
     /// connection must be open; it is closed when this fails.
     pub(super) async fn exchange(&mut self, lines: &str) -> Result<&Answers, LinkError> {
-        // Taken, and put back only on success: an exchange dropped halfway leaves no half-read stream.
-        let mut stream = self.stream.take().ok_or(LinkError::Cut(None))?;
-        let answers = &mut self.answers;
-        let done = timeout(self.limit, stream.exchange(lines, answers)).await;
-        done.map_err(|_| LinkError::Timeout)??;
-        self.stream = Some(stream);
+        if self.unanswered {
+            return Err(LinkError::Cut(None));
+        }
+        let stream = self.stream.as_mut().ok_or(LinkError::Cut(None))?;
+        self.unanswered = true;
+        let done = timeout(self.limit, stream.exchange(lines, &mut self.answers)).await;
+        let done = done.map_err(|_| LinkError::Timeout)?;
+        self.unanswered = false;
+        if let Err(error) = done {
+            self.stream = None;
+            return Err(error);
+        }
         Ok(&self.answers)
     }
 
@@ -193,6 +210,19 @@ impl Stream {
             }
         }
     }
+
+    /// Says that nothing more follows, and waits for the other side to have done with what was said.
+    async fn finish(&mut self) -> io::Result<()> {
+        match self {
+            Stream::Unix(stream) => drain(stream).await,
+            Stream::Tcp(stream) => drain(stream).await,
+        }
+    }
+}
+
+async fn drain(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::Result<()> {
+    stream.shutdown().await?;
+    tokio::io::copy(stream, &mut tokio::io::sink()).await.map(|_| ())
 }
 
 /// Writes while it reads: HAProxy stops reading when its answers are not taken, so that a long batch
@@ -261,6 +291,10 @@ fn find_prompt(bytes: &[u8], from: usize) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use tokio::io::AsyncBufReadExt;
+
     use super::*;
     use crate::SinkErrorKind;
 
@@ -293,6 +327,48 @@ mod tests {
         assert!(matches!(read(&[b"\n> half"], 2), Err(LinkError::Cut(None))));
         assert!(matches!(read(&[b"\n> \n> "], 1), Err(LinkError::Protocol(_))));
         assert!(matches!(read(&[], 1), Err(LinkError::Cut(None))));
+    }
+
+    /// Carries out what each connection says, the first one's only after a while, and ends.
+    async fn slow_at_first(
+        listener: tokio::net::UnixListener,
+        carried_out: Arc<Mutex<Vec<String>>>,
+    ) {
+        for slow in [true, false] {
+            let (stream, _) = listener.accept().await.unwrap();
+            let carried_out = Arc::clone(&carried_out);
+            tokio::spawn(async move {
+                let (reader, mut writer) = stream.into_split();
+                let mut lines = tokio::io::BufReader::new(reader).lines();
+                while let Some(line) = lines.next_line().await.unwrap() {
+                    if line.starts_with("set weight") {
+                        if slow {
+                            tokio::time::sleep(Duration::from_millis(200)).await;
+                        }
+                        carried_out.lock().unwrap().push(line);
+                    }
+                    writer.write_all(PROMPT).await.unwrap();
+                }
+            });
+        }
+    }
+
+    #[tokio::test]
+    async fn commands_of_a_dropped_exchange_are_carried_out_before_the_next_connections() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("admin.sock");
+        let listener = tokio::net::UnixListener::bind(&path).unwrap();
+        let carried_out = Arc::new(Mutex::new(Vec::new()));
+        tokio::spawn(slow_at_first(listener, Arc::clone(&carried_out)));
+        let mut link = Link::new(SocketAddress::Unix(path), Duration::from_secs(10));
+        link.open().await.unwrap();
+        let dropped = timeout(Duration::from_millis(20), link.exchange("set weight b/s 9\n")).await;
+        assert!(dropped.is_err());
+        assert!(!link.is_open());
+        assert!(matches!(link.exchange("set weight b/s 8\n").await, Err(LinkError::Cut(None))));
+        link.open().await.unwrap();
+        link.exchange("set weight b/s 3\n").await.unwrap();
+        assert_eq!(*carried_out.lock().unwrap(), ["set weight b/s 9", "set weight b/s 3"]);
     }
 
     #[test]
