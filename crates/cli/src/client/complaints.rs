@@ -156,8 +156,7 @@ fn shared_errors(view: &ServiceView) -> Option<String> {
 fn judge(b: &BackendView) -> Option<(String, &'static str)> {
     match b.state {
         BackendState::Failed => {
-            let why = b.reason.strip_prefix("failed: ");
-            let message = match why {
+            let message = match &b.cause {
                 Some(why) => format!("it has failed and gets nothing: {why}"),
                 None => "it has failed and gets nothing".to_owned(),
             };
@@ -215,7 +214,7 @@ mod tests {
         view.backends[0].state = BackendState::SetAside;
         view.backends[1].programmed = Some(0);
         view.backends[2].state = BackendState::Failed;
-        view.backends[2].reason = "failed: connection refused".to_owned();
+        view.backends[2].cause = Some("connection refused".to_owned());
         let found = of(&view);
         assert!(found[0].is_outage && found[0].about == "shop", "{found:?}");
         let said = said(&view);

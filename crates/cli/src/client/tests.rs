@@ -29,6 +29,7 @@ fn backend(name: &str, weight: u32, held: Option<u32>, state: BackendState) -> B
         asked_part: None,
         error_share: 0.0,
         check_interval_s: None,
+        cause: None,
         reason: format!("packed at {weight}"),
     }
 }
@@ -152,13 +153,13 @@ fn weights_as_json_have_exactly_the_documented_shape() {
     let backends = json!([
         {"backend": "s1", "weight": 192, "share": 0.75, "programmed": 192, "state": "ready",
          "latency_ms": 30.25, "expected_ms": 29.0, "asked_rps": 0.0, "asked_part": null, "error_share": 0.0,
-         "check_interval_s": null, "reason": "packed at 192"},
+         "check_interval_s": null, "cause": null, "reason": "packed at 192"},
         {"backend": "s2", "weight": 64, "share": 0.25, "programmed": 60, "state": "exploring",
          "latency_ms": 30.25, "expected_ms": 29.0, "asked_rps": 0.0, "asked_part": null, "error_share": 0.0,
-         "check_interval_s": null, "reason": "packed at 64"},
+         "check_interval_s": null, "cause": null, "reason": "packed at 64"},
         {"backend": "s3", "weight": 0, "share": 0.0, "programmed": null, "state": "failed",
          "latency_ms": null, "expected_ms": null, "asked_rps": 0.0, "asked_part": null, "error_share": 0.0,
-         "check_interval_s": null, "reason": "packed at 0"},
+         "check_interval_s": null, "cause": null, "reason": "packed at 0"},
     ]);
     let shop = json!({"service": "shop", "method": "split", "phase": "steady", "epoch": 12,
         "backends": backends});

@@ -24,6 +24,7 @@ fn the_json_has_the_shape_that_was_promised() {
         "asked_part",
         "asked_rps",
         "backend",
+        "cause",
         "check_interval_s",
         "error_share",
         "expected_ms",

@@ -1,5 +1,8 @@
 //! Why the kernel does not take a program, or an interface does not take it: for people.
 
+use std::error::Error;
+use std::io;
+
 use aya::EbpfError;
 use aya::programs::ProgramError;
 use rustix::io::Errno;
@@ -8,7 +11,7 @@ use crate::config::AttachMode;
 use crate::doctor::NATIVE_MTU;
 use crate::error::L4Error;
 
-pub(crate) fn refused<E: std::error::Error>(error: &E) -> L4Error {
+pub(crate) fn refused<E: Error + 'static>(error: &E) -> L4Error {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -16,10 +19,16 @@ pub(crate) fn refused<E: std::error::Error>(error: &E) -> L4Error {
         source = cause.source();
     }
     // Not EACCES: that is what the verifier says of a program that it does not believe.
-    if text.contains("Operation not permitted") {
+    if errno(error) == Some(Errno::PERM) {
         return L4Error::Privileges(format!("what it was refused for: {text}"));
     }
     L4Error::Load(text)
+}
+
+/// The kernel's error number, where it gave one.
+pub(crate) fn errno(error: &(dyn Error + 'static)) -> Option<Errno> {
+    let number = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
+    number.map(Errno::from_raw_os_error).or_else(|| error.source().and_then(errno))
 }
 
 /// How often a program is given to the kernel, at the most.
@@ -59,19 +68,24 @@ pub(crate) fn explained(error: L4Error, missing: impl Fn() -> Vec<String>) -> L4
 }
 
 /// Whether another program is on the interface.
-pub(crate) fn is_held(text: &str) -> bool {
-    text.contains("os error 16") || text.contains("os error 17")
+pub(crate) fn is_held(errno: Option<Errno>) -> bool {
+    matches!(errno, Some(Errno::BUSY | Errno::EXIST))
 }
 
-pub(crate) fn why_not_attached(text: String, mode: AttachMode, mtu: u32) -> String {
-    if is_held(&text) {
+pub(crate) fn why_not_attached(
+    errno: Option<Errno>,
+    text: String,
+    mode: AttachMode,
+    mtu: u32,
+) -> String {
+    if is_held(errno) {
         return format!(
             "another XDP program is attached (`ip link show` names it), perhaps by a plimsoll with another \
              pin_dir; expected none: {text}"
         );
     }
-    // EOPNOTSUPP, EINVAL, and ERANGE, which veth says of its MTU.
-    if ["os error 95", "os error 22", "os error 34"].iter().any(|one| text.contains(one)) {
+    // The last is what veth says of its MTU.
+    if matches!(errno, Some(Errno::OPNOTSUPP | Errno::INVAL | Errno::RANGE)) {
         let hint = match mode {
             AttachMode::Native if mtu > NATIVE_MTU => format!(
                 "MTU {mtu}; expected at most {NATIVE_MTU} for native XDP, where a packet is in one page, or \
@@ -93,19 +107,31 @@ impl From<EbpfError> for L4Error {
 
 #[cfg(test)]
 mod tests {
+    use aya::sys::SyscallError;
+
     use super::*;
 
     #[test]
     fn a_large_mtu_is_named_where_native_xdp_is_refused() {
-        let told = |code, mode, mtu| why_not_attached(format!("(os error {code})"), mode, mtu);
-        for code in [22, 34, 95] {
+        let told = |code, mode, mtu| why_not_attached(Some(code), "why".to_owned(), mode, mtu);
+        for code in [Errno::INVAL, Errno::RANGE, Errno::OPNOTSUPP] {
             let large = told(code, AttachMode::Native, 9000);
             assert!(large.starts_with("MTU 9000; expected at most 3498"), "{large}");
             let usual = told(code, AttachMode::Native, 1500);
             assert!(usual.contains("takes no native XDP"), "{usual}");
             assert!(told(code, AttachMode::Generic, 9000).contains("takes no XDP"));
         }
-        assert!(told(16, AttachMode::Native, 9000).contains("another XDP program"));
+        assert!(told(Errno::BUSY, AttachMode::Native, 9000).contains("another XDP program"));
+    }
+
+    #[test]
+    fn the_kernels_number_is_found_behind_the_librarys_words() {
+        let kernels = || io::Error::from_raw_os_error(Errno::PERM.raw_os_error());
+        let call = SyscallError { call: "bpf_prog_load", io_error: kernels() };
+        let error = ProgramError::SyscallError(call);
+        assert_eq!(errno(&error), Some(Errno::PERM));
+        assert!(matches!(refused(&error), L4Error::Privileges(_)));
+        assert_eq!(errno(&io::Error::other("Operation not permitted")), None);
     }
 
     #[test]

@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::xdp::{XdpLink, XdpMode};
 use aya::programs::{ProgramError, TestRun, TestRunOptions, Xdp};
+use rustix::io::Errno;
 
 use crate::config::AttachMode;
 use crate::network::Link;
-use crate::refused::{is_held, refused, undisturbed, was_disturbed, why_not_attached};
+use crate::refused::{errno, is_held, refused, undisturbed, was_disturbed, why_not_attached};
 
 /// How long the kernel may take to let go of a link that no process holds.
 const LETS_GO: Duration = Duration::from_secs(2);
@@ -75,7 +76,7 @@ pub fn attach<G>(
     }
     // There is none, or its interface was removed and there is a new one of its name.
     let _ = fs::remove_file(pin);
-    attach_anew(xdp, link, mode, pin).map(|()| None)
+    attach_anew(xdp, link, mode, pin).map(|()| None).map_err(|(_, why)| why)
 }
 
 /// Puts a program onto an interface until the program is dropped.
@@ -117,21 +118,29 @@ fn attach_when_free(
     let began = Instant::now();
     loop {
         match attach_anew(xdp, link, mode, pin) {
-            Err(error) if is_held(&error) && began.elapsed() < LETS_GO => {
+            Err((errno, _)) if is_held(errno) && began.elapsed() < LETS_GO => {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            done => return done,
+            done => return done.map_err(|(_, why)| why),
         }
     }
 }
 
-fn attach_anew(xdp: &mut Xdp, link: &Link, mode: AttachMode, pin: &Path) -> Result<(), String> {
-    let id =
-        xdp.attach_to_if_index(link.index, flags(mode)).map_err(|error| why(&error, link, mode))?;
-    let taken = xdp.take_link(id).map_err(|error| error.to_string())?;
-    let fd = FdLink::try_from(taken)
-        .map_err(|_| "expected a kernel with BPF links for XDP (5.9 or later)".to_owned())?;
-    fd.pin(pin).map_err(|error| error.to_string())?;
+/// The kernel's error number where it refuses the program, and why, for people.
+fn attach_anew(
+    xdp: &mut Xdp,
+    link: &Link,
+    mode: AttachMode,
+    pin: &Path,
+) -> Result<(), (Option<Errno>, String)> {
+    let id = xdp
+        .attach_to_if_index(link.index, flags(mode))
+        .map_err(|error| (errno(&error), why(&error, link, mode)))?;
+    let taken = xdp.take_link(id).map_err(|error| (None, error.to_string()))?;
+    let fd = FdLink::try_from(taken).map_err(|_| {
+        (None, "expected a kernel with BPF links for XDP (5.9 or later)".to_owned())
+    })?;
+    fd.pin(pin).map_err(|error| (None, error.to_string()))?;
     Ok(())
 }
 
@@ -148,5 +157,5 @@ fn flags(mode: AttachMode) -> XdpMode {
 }
 
 fn why(error: &ProgramError, link: &Link, mode: AttachMode) -> String {
-    why_not_attached(refused(error).to_string(), mode, link.mtu)
+    why_not_attached(errno(error), refused(error).to_string(), mode, link.mtu)
 }

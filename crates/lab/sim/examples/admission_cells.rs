@@ -1,10 +1,11 @@
 //! The learned capacity against the best static one, cell by cell: pools, laws of service times and loads, over BLOC's
-//! 40 balancers (chips, three retries).
+//! 40 balancers (chips, three retries) or those of another policy (which learns, with the proxy's retries).
 //!
 //! Static limits are so many times each backend's cores. The best has the least 99th percentile among those that serve 99 %
 //! of the most that any serves; the learned one holds a cell if it serves 99 % of that most, too, and its 99th percentile is
 //! at most 1.15 times that of the best. Medians over seeds.
-//! `cargo run --release -p plimsoll-sim --example admission_cells -- [SEEDS] [POOL] [LAW] [LOAD] [LOSS]`; `all` for
+//! `cargo run --release -p plimsoll-sim --example admission_cells -- [SEEDS] [POOL] [LAW] [LOAD] [LOSS]
+//! [POLICY]`; `all` for
 //! any of them stands for all, and names select what contains them. `LOSS` is the option of that name.
 
 use std::time::Duration;
@@ -36,6 +37,7 @@ const POOLS: [(&str, f64, u64); 5] = [
     ("6 x 32", 30.0, 1),
 ];
 const BALANCERS: usize = 40;
+/// BLOC's, without a budget.
 const RETRIES: u32 = 3;
 const REQUESTS: u32 = 60_000;
 const WARM_UP: u32 = 20_000;
@@ -66,28 +68,34 @@ fn backends(name: &str, seed: u64) -> Vec<BackendModel> {
     }
 }
 
-fn run(arena: &Arena, capacities: &[CapacityOptions]) -> ArenaReport {
-    let weights = integer_weights(&arena.capacities_rps(), GREATEST_WEIGHT);
-    let build = |_| PolicyKind::Bloc.build(&weights, &Settings::default()).expect("valid settings");
+fn run(arena: &Arena, policy: PolicyKind, capacities: &[CapacityOptions]) -> ArenaReport {
+    let weights = match policy {
+        PolicyKind::ExpectedDelay => vec![1; arena.pool.len()],
+        _ => integer_weights(&arena.capacities_rps(), GREATEST_WEIGHT),
+    };
+    let build = |_| policy.build(&weights, &Settings::default()).expect("valid settings");
     let mut balancers: Vec<Box<dyn Policy>> = (0..BALANCERS).map(build).collect();
     let mut doors = AdmissionDoor::of_capacities(capacities).expect("valid options");
     arena.run_with(&mut balancers, Surroundings { ingress: &mut doors })
 }
 
-fn measure(cell: Cell, seed: u64, learned: AdaptiveOptions) -> Found {
+fn measure(cell: Cell, seed: u64, policy: PolicyKind, learned: AdaptiveOptions) -> Found {
     let (name, service_ms, network_ms) = POOLS[cell.pool];
     let mut arena = Arena::new(backends(name, seed), 1.0, REQUESTS, seed);
     (arena.service_us, arena.service) = (service_ms * 1e3, LAWS[cell.law].1);
     arena.rate_rps = cell.load * arena.capacities_rps().iter().sum::<f64>();
     (arena.warm_up, arena.network) = (WARM_UP, Duration::from_millis(network_ms));
-    arena.retry = RetryOptions::of_refusals(RETRIES);
+    arena.retry = match policy {
+        PolicyKind::Bloc => RetryOptions::of_refusals(RETRIES),
+        _ => RetryOptions::default(),
+    };
     let fixed = |times: f64| {
         let limit = |b: &BackendModel| (f64::from(b.cores) * times).round() as u32;
         let each: Vec<_> = arena.pool.iter().map(|b| CapacityOptions::Static(limit(b))).collect();
-        (times, run(&arena, &each))
+        (times, run(&arena, policy, &each))
     };
     let swept = PER_CORE.map(fixed);
-    let learned = run(&arena, &vec![CapacityOptions::Adaptive(learned); arena.pool.len()]);
+    let learned = run(&arena, policy, &vec![CapacityOptions::Adaptive(learned); arena.pool.len()]);
     let most = swept.iter().map(|(_, report)| report.goodput_rps).fold(0.0, f64::max);
     let good = swept.iter().filter(|(_, report)| report.goodput_rps >= AS_GOOD * most);
     let best = good.min_by(|one, other| one.1.p99_us.total_cmp(&other.1.p99_us));
@@ -107,6 +115,8 @@ fn main() {
     let only = argument(4).map(|text| text.parse::<f64>().expect("LOAD is a number"));
     let mut options = AdaptiveOptions::default();
     options.loss = argument(5).map_or(options.loss, |text| text.parse().expect("LOSS is a number"));
+    let policy =
+        argument(6).map_or(PolicyKind::Bloc, |text| text.parse().expect("POLICY is a name"));
     let mut cells = Vec::new();
     for p in (0..POOLS.len()).filter(|&p| POOLS[p].0.contains(&pool)) {
         for l in (0..LAWS.len()).filter(|&l| LAWS[l].0.contains(&law)) {
@@ -116,7 +126,7 @@ fn main() {
     }
     let done = on_cores(cores(), 0..cells.len() as u64 * seeds, |k| {
         let (cell, seed) = ((k / seeds) as usize, 1 + k % seeds);
-        (cell, measure(cells[cell], seed, options))
+        (cell, measure(cells[cell], seed, policy, options))
     });
     print(&cells, &done);
 }

@@ -32,14 +32,12 @@ const LAWS: [(&str, ServiceTime); 6] = [
 const POOLS: [&str; 6] =
     ["paper", "1:8", "two tiers", "cores against speed", "6 x 32", "100 equal"];
 const LOADS: [f64; 3] = [0.7, 0.85, 0.95];
-/// Tries are counted over so long.
-const WINDOW_S: f64 = 10.0;
+/// Tries are counted over so many seconds, wherever these begin.
+const TRIES_OVER_S: usize = 10;
 /// When a client sends again what was refused for good: after a mean service time.
 const AGAIN_AFTER: Duration = Duration::from_millis(30);
 /// Retries after refusals, as the proxy has them where the sight is refusals.
 const RETRIES: u32 = 8;
-/// Where probes have found the backend, a refusal is an exception.
-const RETRIES_BESIDE_PROBES: u32 = 2;
 
 fn backends(count: usize, cores: u32, speed: f64) -> Vec<BackendModel> {
     vec![BackendModel { cores, speed }; count]
@@ -136,21 +134,30 @@ fn main() {
     print(&cells, &done);
 }
 
+/// Student's t of a 95 % interval for so many values.
+fn student_t(values: usize) -> f64 {
+    const T: [f64; 19] = [
+        12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13,
+        2.12, 2.11, 2.10, 2.09,
+    ];
+    values.checked_sub(2).map_or(f64::NAN, |k| T.get(k).copied().unwrap_or(2.09))
+}
+
 /// Mean, upper bound of its 95 % interval, greatest, median.
 fn summary(mut ratios: Vec<f64>) -> [f64; 4] {
     ratios.sort_by(f64::total_cmp);
     let n = ratios.len() as f64;
     let mean = ratios.iter().sum::<f64>() / n;
     let variance = ratios.iter().map(|r| (r - mean) * (r - mean)).sum::<f64>() / (n - 1.0);
-    let upper = mean + 1.96 * (variance / n).sqrt();
+    let upper = mean + student_t(ratios.len()) * (variance / n).sqrt();
     [mean, upper, ratios.last().copied().unwrap_or(f64::NAN), ratios[ratios.len() / 2]]
 }
 
 fn print(cells: &[Cell], done: &[(usize, Means)]) {
     println!(
-        "| law | pool | load | ÷ central | upper | worst | median | ÷ bound | told ÷ central | ÷ told | upper | worst | tries | most |"
+        "| law | pool | load | ÷ central | upper | worst | median | ÷ bound | told ÷ central | ÷ told | upper | worst | median | tries | most |"
     );
-    println!("|{}", "---|".repeat(14));
+    println!("|{}", "---|".repeat(15));
     for (k, cell) in cells.iter().enumerate() {
         let of: Vec<&Means> = done.iter().filter(|(c, _)| *c == k).map(|(_, m)| m).collect();
         let mean =
@@ -160,14 +167,14 @@ fn print(cells: &[Cell], done: &[(usize, Means)]) {
         let bound = mean(&|m| m.learned / m.bound);
         let told: Option<Vec<f64>> = of.iter().map(|m| Some(m.learned / m.informed?)).collect();
         let told = told.map_or_else(
-            || "| | | ".to_owned(),
+            || "| | | | ".to_owned(),
             |ratios| {
-                let [told, upper, worst, _] = summary(ratios);
+                let [told, upper, worst, median] = summary(ratios);
                 let informed = mean(&|m| m.informed.unwrap_or(f64::NAN) / m.central);
-                format!("{informed:.3} | {told:.3} | {upper:.3} | {worst:.3} ")
+                format!("{informed:.3} | {told:.3} | {upper:.3} | {worst:.3} | {median:.3} ")
             },
         );
-        let most = of.iter().map(|m| m.most_tries).fold(0.0, f64::max);
+        let most = of.iter().map(|m| m.most_tries).fold(f64::NAN, f64::max);
         println!(
             "| {} | {} | {} | {central:.3} | {upper:.3} | {worst:.3} | {median:.3} | {bound:.3} | {told}| {:.2} | {most:.1} |",
             LAWS[cell.law].0,
@@ -181,7 +188,7 @@ fn print(cells: &[Cell], done: &[(usize, Means)]) {
 fn measure(cell: Cell, seed: u64, plan: Plan) -> Means {
     let mut arena = Arena::new(pool(POOLS[cell.pool], seed), cell.load, plan.requests, seed);
     (arena.service, arena.warm_up) = (LAWS[cell.law].1, plan.requests / 4);
-    (arena.network, arena.window_s) = (plan.network, Some(WINDOW_S));
+    (arena.network, arena.window_s) = (plan.network, Some(1.0));
     let queue = OneQueue::of(&arena);
     let informed = (plan.balancers == 1).then(|| {
         let capacities = integer_weights(&arena.capacities_rps(), GREATEST_WEIGHT);
@@ -198,8 +205,8 @@ fn measure(cell: Cell, seed: u64, plan: Plan) -> Means {
     let mut doors = Vec::new();
     arena.wait = plan.wait;
     let most = match plan.expected_delay.sight {
-        Sight::Probes | Sight::Auto => RETRIES_BESIDE_PROBES,
-        Sight::Own | Sight::Refusals => RETRIES,
+        Sight::Refusals => RETRIES,
+        _ => RefusalRetries::default().most,
     };
     if plan.doors {
         let options = AdmissionOptions::default();
@@ -218,6 +225,6 @@ fn measure(cell: Cell, seed: u64, plan: Plan) -> Means {
         bound: queue.bound_us,
         informed,
         tries: learned.tries_per_request(),
-        most_tries: learned.most_tries((warm_up_s / WINDOW_S) as usize),
+        most_tries: learned.most_tries(warm_up_s as usize, TRIES_OVER_S).unwrap_or(f64::NAN),
     }
 }

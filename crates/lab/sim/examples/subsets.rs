@@ -6,12 +6,11 @@
 //! cargo run --release -p plimsoll-sim --example subsets -- [REQUESTS [SEEDS]]
 //! ```
 
+use plimsoll_model::GREATEST_WEIGHT;
 use plimsoll_sim::{BackendModel, Method, World, WorldSpec, integer_weights, paper_pool};
 
 const LOADS: [f64; 3] = [0.5, 0.7, 0.85];
 const BALANCERS: [u32; 2] = [2, 3];
-/// HAProxy's highest weight.
-const GREATEST: u32 = 256;
 
 /// Backends of one core with these capacities in relation to each other, so many times.
 fn single(capacities: &[f64], times: usize) -> Vec<BackendModel> {
@@ -56,7 +55,7 @@ fn main() {
                     WorldSpec::new(pool.clone(), Method::LeastConn, load, u64::from(seed) + 1);
                 let capacities: Vec<f64> =
                     pool.iter().map(|b| b.capacity_rps(spec.service_us)).collect();
-                spec.weights = integer_weights(&capacities, GREATEST);
+                spec.weights = integer_weights(&capacities, GREATEST_WEIGHT);
                 let one = mean_ms(&spec, requests, 1, false);
                 let ways = BALANCERS.iter().flat_map(|&n| [(n, false), (n, true)]);
                 for (cell, (balancers, subsets)) in cells.iter_mut().zip(ways) {

@@ -11,7 +11,8 @@ use plimsoll_control::{
     Action, Belief, Controller, Event, Memory, Record, RecordKind, ServiceSpec, ServiceView,
 };
 use plimsoll_model::{
-    Applied, BackendId, BalancerReport, FailureKind, Nanos, Outcome, Plan, ServerStatus,
+    Applied, BackendId, BalancerReport, FailureKind, GREATEST_WEIGHT, Nanos, Outcome, Plan,
+    ServerStatus,
 };
 
 use crate::names::{from_name, kebab};
@@ -357,7 +358,7 @@ impl Interceptor {
             Mutant::OldEpoch => plan.epoch = plan.epoch.min(3),
             Mutant::ScaleOneWeight => {
                 let e = &mut plan.entries[heaviest];
-                e.weight = (e.weight * 2).min(256);
+                e.weight = (e.weight * 2).min(GREATEST_WEIGHT);
             }
             Mutant::AllZero => plan.entries.iter_mut().for_each(|e| e.weight = 0),
             Mutant::LeaveOneAlone => {

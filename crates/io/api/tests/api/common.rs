@@ -26,6 +26,7 @@ pub fn shop(name: &str) -> ServiceView {
         asked_part: None,
         error_share: 0.0,
         check_interval_s: None,
+        cause: None,
         reason: "packed".to_owned(),
     };
     ServiceView {

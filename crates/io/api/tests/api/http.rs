@@ -95,10 +95,10 @@ async fn weights_have_exactly_the_documented_shape() {
     let (server, ..) = serving().await;
     let s1 = json!({"backend": "s1", "weight": 192, "share": 0.75, "programmed": 192,
         "state": "ready", "latency_ms": 30.0, "expected_ms": null, "asked_rps": 0.0,
-        "asked_part": null, "error_share": 0.0, "check_interval_s": null, "reason": "packed"});
+        "asked_part": null, "error_share": 0.0, "check_interval_s": null, "cause": null, "reason": "packed"});
     let s2 = json!({"backend": "s2", "weight": 64, "share": 0.25, "programmed": 64,
         "state": "exploring", "latency_ms": 30.0, "expected_ms": null, "asked_rps": 0.0,
-        "asked_part": null, "error_share": 0.0, "check_interval_s": null, "reason": "packed"});
+        "asked_part": null, "error_share": 0.0, "check_interval_s": null, "cause": null, "reason": "packed"});
     let shop = json!({"service": "shop", "method": "split", "phase": "steady", "epoch": 12,
         "backends": [s1, s2]});
     assert_eq!(server.get("/v1/services/shop/weights").await.json(), shop);

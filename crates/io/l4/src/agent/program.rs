@@ -9,11 +9,12 @@ use aya::programs::tc::{SchedClassifierLink, TcAttachOptions};
 use aya::programs::{ProgramError, SchedClassifier, TcAttachType};
 use aya::{Ebpf, EbpfLoader};
 use plimsoll_cookie::Layout;
+use rustix::io::Errno;
 
 use super::maps::check;
 use crate::error::L4Error;
 use crate::program::{pinned, prepare, unpinned};
-use crate::refused::{refused, undisturbed, was_disturbed};
+use crate::refused::{errno, refused, undisturbed, was_disturbed};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/agent.bpf.o"));
 
@@ -121,8 +122,8 @@ fn program<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut SchedCl
 
 fn why_not_attached(error: &ProgramError) -> String {
     let text = refused(error).to_string();
-    if text.contains("os error 22") || text.contains("os error 95") {
-        return format!("{NO_TCX}: {text}");
+    match errno(error) {
+        Some(Errno::INVAL | Errno::OPNOTSUPP) => format!("{NO_TCX}: {text}"),
+        _ => text,
     }
-    text
 }

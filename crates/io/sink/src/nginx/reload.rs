@@ -19,13 +19,13 @@ use plimsoll_model::{
 use tokio::process::Command;
 use tokio::time::{sleep, timeout};
 
+use super::WEIGHTS;
 use super::upstream_file::{self, Line};
 use crate::found::{FoundPool, FoundServer, LeftAlone};
 use crate::servers::{Roster, planned};
 use crate::steer::{self, Poll, Servers, SinkConfig, SinkHandle, Steered, Steering, absolute};
 use crate::{ReportSource, SinkError, WeightSink};
 
-const WEIGHTS: RangeInclusive<u32> = 0..=1_000;
 /// Default and bounds of `min_interval`.
 const INTERVAL: Duration = Duration::from_secs(60);
 const INTERVALS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(86_400);

@@ -22,6 +22,7 @@ use super::pool::{Addresses, Sizes, asks};
 use super::servers::{Bed, chosen};
 use super::sweep::Turn;
 use crate::cells::Cells;
+use crate::comparison::Bound;
 use crate::lanes::wait;
 use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Lines, Plot};
@@ -92,6 +93,9 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         for method in [ALONE, DEFAULT] {
             let compare = |&load: &f64| comparison(pool, &points, method, load);
             outcome.comparisons.extend(LOADS.iter().filter_map(compare));
+            let over = LOADS.iter().filter(|load| **load > 1.0);
+            let of_possible = |&load: &f64| of_possible(pool, &points, method, load);
+            outcome.comparisons.extend(over.filter_map(of_possible));
         }
         outcome.notes.push(format!(
             "{}: a core serves {core_rps:.1} requests/s of the mix, all servers together have {:.1} cores; a request has {} ms, of which the egress tells the ingress what is left (`plimsoll-deadline`); servers \
@@ -274,6 +278,26 @@ fn comparison(pool: ServerPool, points: &[Point], method: Method, load: f64) -> 
     let silent = "left to future work";
     let why = format!("The study measures nothing of it.{told}");
     Some(Comparison::silent(pool.provenance(), what, silent, with / without, "×").why(why))
+}
+
+/// What is answered in time beside what the servers could do, where more is asked of them: a target of Plimsoll's.
+fn of_possible(
+    pool: ServerPool,
+    points: &[Point],
+    method: Method,
+    load: f64,
+) -> Option<Comparison> {
+    let possible = 1.0 / load;
+    let ours = mean(points, method, load, |p| 1.0 - p.kept.seen.late)? / possible;
+    let what = format!(
+        "{}, {:.0} % of capacity: answered in time, of what the servers can do, {}",
+        pool.title(),
+        100.0 * load,
+        method.name
+    );
+    let target = ("as much as the servers can do", Bound::AtLeast(0.9));
+    let why = "A tenth is left for requests that are refused or given up late.";
+    Some(Comparison::bound(pool.provenance(), what, target, ours, "×").target().why(why))
 }
 
 #[cfg(test)]

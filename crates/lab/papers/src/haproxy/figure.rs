@@ -202,6 +202,18 @@ pub fn mean(points: &[Point], method: &str, task: Task, tasks: f64) -> f64 {
     mean_of(points, method, task, tasks, value).map_or(f64::NAN, |(mean, _)| mean)
 }
 
+/// Those that tell neither clients nor tasks apart: what the others are held against.
+pub const SPREADING: [&str; 4] = ["random", "leastconn", "static-rr", "roundrobin"];
+
+/// The mean of a method over the geometric mean of those that spread, GETs and POSTs: what of its response time is the
+/// method's, and not the task's own cost.
+pub fn over_spreading(points: &[Point], method: &str, tasks: f64) -> [f64; 2] {
+    Task::ALL.map(|task| {
+        let logs = SPREADING.map(|name| mean(points, name, task, tasks).ln());
+        mean(points, method, task, tasks) / (logs.iter().sum::<f64>() / logs.len() as f64).exp()
+    })
+}
+
 /// Whether this rate was run: a quick run has one.
 pub fn has_rate(points: &[Point], tasks: f64) -> bool {
     points.iter().any(|p| p.tasks == tasks)

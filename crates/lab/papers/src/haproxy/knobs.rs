@@ -37,6 +37,8 @@ pub const EXPERIMENT: Experiment = Experiment {
 const WORK: Duration = Duration::from_millis(2);
 /// Of which five servers of one core serve 2,500 a second.
 const RATE_RPS: f64 = 400.0;
+/// Where requests wait for servers: 80 % of what these can do.
+const BUSY_RPS: f64 = 2_000.0;
 /// Of ten pairs, so many on one side are reported as an effect.
 const SIDE: f64 = 0.9;
 
@@ -44,6 +46,8 @@ const SIDE: f64 = 0.9;
 struct Knob {
     to: Lines,
     from: Lines,
+    /// Requests per second.
+    rate_rps: f64,
     /// The first server refuses connections all the while.
     one_refuses: bool,
     /// What it is for.
@@ -51,7 +55,7 @@ struct Knob {
 }
 
 const fn knob(to: Lines, what: &'static str) -> Knob {
-    Knob { to, from: PLAIN, one_refuses: false, what }
+    Knob { to, from: PLAIN, rate_rps: RATE_RPS, one_refuses: false, what }
 }
 
 const CHECKS: Lines = Lines { name: "check inter 200ms", server: "check inter 200ms", ..PLAIN };
@@ -80,6 +84,7 @@ const KNOBS: &[Knob] = &[
     Knob {
         to: Lines { name: "spread-checks 50", global: "    spread-checks 50", ..CHECKS },
         from: CHECKS,
+        rate_rps: RATE_RPS,
         one_refuses: false,
         what: "health checks of five servers at other times",
     },
@@ -95,10 +100,13 @@ const KNOBS: &[Knob] = &[
         Lines { name: "option httpclose", defaults: "    option httpclose", ..PLAIN },
         "a connection per request on both sides",
     ),
-    knob(
-        Lines { name: "server maxconn 1", server: "maxconn 1", ..PLAIN },
-        "requests wait in HAProxy's queue instead of the server's",
-    ),
+    Knob {
+        to: Lines { name: "server maxconn 1", server: "maxconn 1", ..PLAIN },
+        from: PLAIN,
+        rate_rps: BUSY_RPS,
+        one_refuses: false,
+        what: "requests wait in HAProxy's queue, which all servers share, instead of the server's",
+    },
     Knob {
         to: Lines {
             name: "retries 3, no redispatch",
@@ -106,6 +114,7 @@ const KNOBS: &[Knob] = &[
             ..PLAIN
         },
         from: NO_RETRY,
+        rate_rps: RATE_RPS,
         one_refuses: true,
         what: "one of five servers refuses connections, without checks",
     },
@@ -116,6 +125,7 @@ const KNOBS: &[Knob] = &[
             ..PLAIN
         },
         from: NO_RETRY,
+        rate_rps: RATE_RPS,
         one_refuses: true,
         what: "one of five servers refuses connections, without checks",
     },
@@ -167,6 +177,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         row!(table, Provenance::Emulated, {
             knob: knob.to.name;
             against: knob.from.name;
+            rate_rps: knob.rate_rps, "requests/s";
             pairs: pairs;
             mean_ratio: mean.median, "×";
             mean_on_side: mean.side, "part of the pairs";
@@ -199,7 +210,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         comparisons,
         notes: vec![
             format!(
-                "{RATE_RPS:.0} requests/s of {} ms on five servers of one core, roundrobin. Pairs alternate; \
+                "Requests of {} ms on five servers of one core, roundrobin. Pairs alternate; \
                  medians; an effect is told where at least {:.0} % of the pairs are on its side.",
                 WORK.as_millis(),
                 100.0 * SIDE
@@ -264,7 +275,7 @@ fn one(
     let mut asks = asks(ServerPool::Emulated, &[]);
     // As browsers do; without `compression` HAProxy does not look at it.
     asks.headers.push(("Accept-Encoding".to_owned(), "gzip".to_owned()));
-    lane.open(&asks, RATE_RPS, seed)?;
+    lane.open(&asks, knob.rate_rps, seed)?;
     let mut look =
         |ms| wait(context, Duration::from_millis(ms), (done, done), lines.name, || lane.check());
     look(warm_up)?;

@@ -160,7 +160,7 @@ pub fn on(
     let all = f64::from(rounds(context)) * plan.tasks.len() as f64 * methods.len() as f64;
     for round in 0..rounds(context) {
         for &tasks in plan.tasks {
-            for group in groups(&methods, at_once(tasks)) {
+            for group in groups(&in_turn(&methods, round), at_once(tasks)) {
                 let names: Vec<&str> = group.iter().map(|method| method.name).collect();
                 let names = names.join("; ");
                 let (pool_name, sizes) = (pool.name(), plan.sizes.name());
@@ -195,6 +195,15 @@ fn at_once(pool: ServerPool, sizes: Sizes, scale: &Scale, rate_rps: f64) -> usiz
         _ => SIDE_BY_SIDE * pool.total_cores(sizes) * scale.core_rps,
     };
     ((most_rps / rate_rps) as usize).clamp(1, MOST_AT_ONCE)
+}
+
+/// In odd repetitions the other way round: neither the order nor who runs beside whom shall look like an effect.
+fn in_turn(methods: &[Method], round: u32) -> Vec<Method> {
+    let mut methods = methods.to_vec();
+    if round % 2 == 1 {
+        methods.reverse();
+    }
+    methods
 }
 
 /// Lanes that run together: those that Plimsoll steers apart, as the others need not wait for it to learn.

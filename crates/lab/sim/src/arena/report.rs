@@ -70,6 +70,8 @@ pub struct ArenaReport {
     pub abandoned: u64,
     /// Refusals by backends; one request may meet several.
     pub refusals: u64,
+    /// Tries sent to a backend.
+    pub tries: u64,
     /// Tries after a refusal or a failure.
     pub retries: u64,
     /// Requests without a further try because the budget was used up.
@@ -106,17 +108,21 @@ impl ArenaReport {
         self.requests + self.errors + self.unserved + self.dropped + self.abandoned
     }
 
-    /// Tries per request, clients' own included: 1 without refusals.
+    /// Tries per request, those included that follow after a wait or because a client came again: 1 without refusals.
     pub fn tries_per_request(&self) -> f64 {
-        1.0 + mean((self.retries + self.came_again) as f64, self.offered())
+        mean(self.tries as f64, self.offered())
     }
 
-    /// The most tries per request that arrived in any window that began after this one; 0 without windows.
-    pub fn most_tries(&self, after: usize) -> f64 {
+    /// The most tries per request that arrived in any so many windows in a row that began after this one; none where
+    /// there are not as many.
+    pub fn most_tries(&self, after: usize, in_a_row: usize) -> Option<f64> {
         // The last window is a part of one.
         let whole = self.windows.len().saturating_sub(1);
-        let measured = self.windows.get(after + 1..whole).unwrap_or_default();
-        measured.iter().map(|w| mean(w.tries as f64, w.arrived)).fold(0.0, f64::max)
+        let measured = self.windows.get(after + 1..whole)?.windows(in_a_row);
+        let sum = |those: &[Window], of: fn(&Window) -> u64| those.iter().map(of).sum::<u64>();
+        let tries =
+            measured.map(|those| mean(sum(those, |w| w.tries) as f64, sum(those, |w| w.arrived)));
+        tries.max_by(f64::total_cmp)
     }
 
     /// The part of all requests that was refused for good.
@@ -217,7 +223,8 @@ impl Collector {
         }
     }
 
-    pub(super) fn tried(&mut self, now: u64) {
+    pub(super) fn tried(&mut self, now: u64, counted: bool) {
+        self.report.tries += u64::from(counted);
         if let Some(window) = self.window(now) {
             window.tries += 1;
         }

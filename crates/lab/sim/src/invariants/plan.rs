@@ -3,14 +3,12 @@
 use std::time::Duration;
 
 use plimsoll_control::{Action, Record, RecordKind};
-use plimsoll_model::{MethodKind, Nanos, Plan, PlanKind};
+use plimsoll_model::{GREATEST_WEIGHT, MethodKind, Nanos, Plan, PlanKind};
 
 use super::{Invariants, Outstanding, Rule};
 
 /// Tolerance of the sum of the shares: rounding of sums of 64-bit numbers.
 const WHOLE: f64 = 1e-6;
-/// HAProxy's greatest weight.
-pub(super) const HEAVIEST: u32 = 256;
 /// Under a split a weight deviates from its share by at most this part of the whole and this many units of weight:
 /// rounding by marginal cost moves weights by a unit or two.
 const ROUNDING: (f64, f64) = (0.02, 2.0);
@@ -52,7 +50,9 @@ impl Invariants {
         let weights: f64 = entries.iter().map(|e| f64::from(e.weight)).sum();
         let in_order = entries.windows(2).all(|p| p[0].backend < p[1].backend);
         let in_range = entries.iter().all(|e| {
-            e.share.is_finite() && (0.0..=1.0 + WHOLE).contains(&e.share) && e.weight <= HEAVIEST
+            e.share.is_finite()
+                && (0.0..=1.0 + WHOLE).contains(&e.share)
+                && e.weight <= GREATEST_WEIGHT
         });
         let steered = entries
             .iter()

@@ -1,8 +1,8 @@
 //! Checks of the view: numbers are finite and within their range.
 
 use plimsoll_control::{BackendView, CurveView, PlanView, ServiceView};
+use plimsoll_model::GREATEST_WEIGHT;
 
-use super::plan::HEAVIEST;
 use super::{Invariants, Rule};
 
 /// Rounding of sums of 64-bit numbers.
@@ -22,7 +22,7 @@ fn is_part(x: f64) -> bool {
 
 fn is_sane_backend(b: &BackendView) -> bool {
     let times = is_size_if_any(b.latency_ms) && is_size_if_any(b.expected_ms);
-    times && is_part(b.share) && b.weight <= HEAVIEST
+    times && is_part(b.share) && b.weight <= GREATEST_WEIGHT
 }
 
 fn is_sane_curve(c: &CurveView) -> bool {

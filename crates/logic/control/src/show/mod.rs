@@ -147,6 +147,7 @@ fn backend_view(b: &Backend, now: Nanos, total_rps: f64, checks: u32) -> Backend
         asked_part: b.asked_part(checks),
         error_share: b.health.error_share(),
         check_interval_s: b.checked.map(|interval| interval.as_secs_f64()),
+        cause: b.health.cause().map(|cause| cause.describe()),
         reason: match corrected {
             Some(c) if c.held != c.planned => {
                 format!("{}; {} by plan, corrected for the backlogs", b.wanted.reason, c.planned)

@@ -61,6 +61,9 @@ pub struct BackendView {
     pub error_share: f64,
     /// Interval of its liveness checks, seconds; `None`: traffic makes them unnecessary, or checks are off.
     pub check_interval_s: Option<f64>,
+    /// Why it counts as failed, where it does.
+    #[serde(default)]
+    pub cause: Option<String>,
     /// The reason for the weight.
     pub reason: String,
 }
@@ -70,7 +73,7 @@ pub struct BackendView {
 pub struct CurveView {
     /// Its name.
     pub backend: String,
-    /// The family that fits best: `queue`, `hyperbola`, `isotonic` or `poly2`.
+    /// The family that fits best: `queue`, `hyperbola` or `isotonic`.
     pub family: String,
     /// Unloaded service time, milliseconds.
     pub l0_ms: f64,

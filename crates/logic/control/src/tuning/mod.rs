@@ -1,4 +1,4 @@
-//! Every threshold of control, with its unit and what it is for. Where no source is named, a value was chosen by hand and
+//! The thresholds of control, with their units and what they are for; a number that belongs to one formula stands beside it. Where no source is named, a value was chosen by hand and
 //! held against seeded runs of the simulator; a change of one is a change of behaviour, to be compared on paired seeds.
 //!
 //! A module for each folder of the crate, and in it one for each file. What must hold between thresholds is asserted at

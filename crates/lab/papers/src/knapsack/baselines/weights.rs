@@ -1,13 +1,11 @@
 use std::collections::BTreeMap;
 
+use plimsoll_model::GREATEST_WEIGHT;
 use plimsoll_sim::{Arena, World, integer_weights, static_shares};
 
 use super::super::learned::{Cost, Learned, learn};
 use super::{SERVICE_US, Setting, Size, Weights};
 use crate::{Context, Failure};
-
-/// HAProxy's greatest weight.
-const GREATEST: u32 = 256;
 
 /// Weights by where they come from.
 #[derive(Clone, Debug, Default)]
@@ -59,7 +57,7 @@ pub fn of(
     let cost = match source {
         Weights::Equal => return Ok(vec![1; setting.pool.len()]),
         Weights::Administrator => return Ok(setting.administrator.clone()),
-        Weights::BestSplit => return Ok(integer_weights(&static_shares(arena)?, GREATEST)),
+        Weights::BestSplit => return Ok(integer_weights(&static_shares(arena)?, GREATEST_WEIGHT)),
         Weights::IlpLatency => Cost::Latency,
         Weights::IlpConnections => Cost::Connections,
         Weights::IlpCpu => Cost::Cpu,
@@ -70,7 +68,7 @@ pub fn of(
     let Some(learned) = learned else {
         return Err(Failure::Other(format!("{source:?} has to be learned")));
     };
-    Ok(integer_weights(&learned.shares(cost)?, GREATEST))
+    Ok(integer_weights(&learned.shares(cost)?, GREATEST_WEIGHT))
 }
 
 impl Known {

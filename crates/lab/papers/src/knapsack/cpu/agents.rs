@@ -3,7 +3,7 @@
 //! every 10 ms, which is what an agent reads of a kernel's counters.
 
 use plimsoll_feedback::awrr;
-use plimsoll_model::Nanos;
+use plimsoll_model::{GREATEST_WEIGHT, Nanos};
 use plimsoll_queueing::ServiceTime;
 use plimsoll_sim::{Method, PoolModel, RequestPool, integer_weights};
 
@@ -16,8 +16,6 @@ const SAMPLE_NS: u64 = 10_000_000;
 const WARM_UP_S: f64 = 30.0;
 /// What clients' mean is over.
 const LATER_S: f64 = 60.0;
-/// HAProxy's greatest weight.
-const GREATEST: u32 = 256;
 
 /// How the agents are used.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,7 +30,7 @@ pub struct Awrr {
 /// once it is uneven again.
 pub fn run(how: Awrr, seconds: f64, seed: u64) -> Track {
     let pool = pool();
-    let even = vec![GREATEST; pool.len()];
+    let even = vec![GREATEST_WEIGHT; pool.len()];
     let (service, method) = (ServiceTime::Exponential, Method::RoundRobin);
     let mut pool_model = RequestPool::new(&pool, &even, SERVICE_US, service, method, seed);
     pool_model.set_rate(rate_rps());
@@ -56,7 +54,7 @@ pub fn run(how: Awrr, seconds: f64, seed: u64) -> Track {
         }
         iterations += usize::from(stopped_s.is_none());
         correct(&mut parts, &used, how.alpha);
-        let whole = integer_weights(&parts, GREATEST);
+        let whole = integer_weights(&parts, GREATEST_WEIGHT);
         let changes: Vec<(usize, u32)> = whole.iter().copied().enumerate().collect();
         pool_model.set_weights(&changes);
         weights.push((passed_s, whole));

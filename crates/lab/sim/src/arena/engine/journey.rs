@@ -140,8 +140,8 @@ impl Engine<'_> {
     pub(super) fn dispatch(&mut self, slot: u32, i: usize, now: u64) {
         let balancer = self.flights[slot].balancer as usize;
         self.balancers[balancer].on_start(i, Nanos(now));
-        self.collector.tried(now);
         let flight = &mut self.flights[slot];
+        self.collector.tried(now, flight.counted);
         flight.backend = i as u32;
         flight.sent = now;
         flight.phase = Phase::Outbound;

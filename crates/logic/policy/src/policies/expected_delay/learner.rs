@@ -123,7 +123,8 @@ impl Pool {
 #[derive(Clone, Copy, Debug)]
 struct Start {
     at: Nanos,
-    found: u32,
+    /// None where it counts no more.
+    found: Option<u32>,
 }
 
 /// Learns one backend.
@@ -166,10 +167,10 @@ impl Learner {
         }
     }
 
-    /// Begins again.
+    /// Begins again. What requests under way have found counts no more.
     pub(super) fn forget(&mut self) {
         let mut starts = std::mem::take(&mut self.starts);
-        starts.clear();
+        starts.iter_mut().for_each(|start| start.found = None);
         *self = Self::with(starts);
     }
 
@@ -239,7 +240,7 @@ impl Learner {
     pub(super) fn start(&mut self, found: u32, now: Nanos) {
         // Beyond that many, one more start tells nothing new.
         if self.starts.len() < STARTS {
-            self.starts.push_back(Start { at: now, found });
+            self.starts.push_back(Start { at: now, found: Some(found) });
         }
     }
 
@@ -249,7 +250,7 @@ impl Learner {
         let after = self.starts.partition_point(|s| s.at < began);
         let near = |k: &usize| self.starts.get(*k).map_or(u64::MAX, |s| s.at.0.abs_diff(began.0));
         let at = [after, after.wrapping_sub(1)].into_iter().min_by_key(near)?;
-        self.starts.remove(at).map(|start| start.found)
+        self.starts.remove(at)?.found
     }
 
     /// A success that found so many took so long.
@@ -468,6 +469,16 @@ mod tests {
         assert_eq!(learner.found(98, Nanos(1_000)), Some(2), "a clock read twice");
         assert_eq!(learner.found(900, Nanos(1_000)), Some(0));
         assert_eq!(learner.found(1, Nanos(1_000)), None);
+    }
+
+    #[test]
+    fn requests_begun_before_a_forgetting_take_no_later_ones_place() {
+        let mut learner = Learner::new();
+        learner.start(7, Nanos(100));
+        learner.forget();
+        learner.start(1, Nanos(200));
+        assert_eq!(learner.found(800, Nanos(900)), None);
+        assert_eq!(learner.found(800, Nanos(1_000)), Some(1));
     }
 
     #[test]
