@@ -164,7 +164,8 @@ impl Probes {
     /// Asks a backend; `held` is let go of when it has answered, or is late.
     fn ask(self: &Rc<Self>, backend: usize, mut held: Option<Held>) {
         let Some(asked) = self.backends.get(backend) else { return };
-        let is_enough = asked.waiting.get() >= MOST_WAITING || asked.rests(Instant::now());
+        let began = Instant::now();
+        let is_enough = asked.waiting.get() >= MOST_WAITING || asked.rests(began);
         if is_enough || asked.late.get() > 0 || !self.balancer.has_weight(backend) {
             return;
         }
@@ -195,7 +196,7 @@ impl Probes {
                         probes.balancer.tells_load(backend, true);
                     }
                     asked.rests_until.set(None);
-                    probes.balancer.probed(backend, load);
+                    probes.balancer.probed(backend, load, began.elapsed());
                     if let Some(held) = &held {
                         // A request that is gone does not hear it.
                         let _ = held.send(backend);

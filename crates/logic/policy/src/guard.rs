@@ -300,8 +300,8 @@ impl Policy for Guarded {
         self.inner.probe_targets(&request.without(&self.closed), now, rng, targets);
     }
 
-    fn on_probe(&mut self, backend: usize, load: ServerLoad, now: Nanos) {
-        self.inner.on_probe(backend, load, now);
+    fn on_probe(&mut self, backend: usize, load: ServerLoad, asked: Nanos) {
+        self.inner.on_probe(backend, load, asked);
     }
 
     fn takes(&mut self, backend: usize, now: Nanos) -> bool {

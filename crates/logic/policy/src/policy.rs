@@ -59,8 +59,8 @@ pub trait Policy: Send {
     ) {
     }
 
-    /// What a backend answered to a probe.
-    fn on_probe(&mut self, _backend: usize, _load: ServerLoad, _now: Nanos) {}
+    /// What a backend answered to a probe that was sent at `asked`: so it was then, or a little later.
+    fn on_probe(&mut self, _backend: usize, _load: ServerLoad, _asked: Nanos) {}
 
     /// Whether this backend, an index of weight above 0, would take one more request now: it is not full, not ejected and
     /// has a chip where the policy goes by these. Asked for a request that belongs to one backend (a sticky session), in

@@ -26,6 +26,7 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use plimsoll_admission::{Endings, Retries, Retry};
 use plimsoll_model::Nanos;
@@ -327,13 +328,13 @@ impl Balancer {
         policy.probe_targets(&request, *last, rng, targets);
     }
 
-    /// A backend has reported its load.
-    pub(crate) fn probed(&self, backend: usize, load: ServerLoad) {
+    /// A backend that was asked so long ago has reported its load.
+    pub(crate) fn probed(&self, backend: usize, load: ServerLoad, took: Duration) {
         let mut state = self.state.borrow_mut();
         state.hear();
         state.last = self.clock.now().max(state.last);
-        let now = state.last;
-        state.policy.on_probe(backend, load, now);
+        let asked = Nanos(state.last.0.saturating_sub(took.as_nanos() as u64));
+        state.policy.on_probe(backend, load, asked);
     }
 
     /// Whether requests wait for room: a newcomer does, too, then.

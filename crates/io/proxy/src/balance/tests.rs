@@ -168,7 +168,7 @@ fn a_request_waits_where_its_policy_knows_of_no_room_and_requests_end_sooner() {
     let waiting = Waiting::new(&Default::default(), clock).expect("options");
     let copies = copies_with(&asks, 2, clock, Some(waiting));
     let tell = |copy: usize, in_flight| {
-        copies[copy].probed(0, ServerLoad { in_flight, ..ServerLoad::default() });
+        copies[copy].probed(0, ServerLoad { in_flight, ..ServerLoad::default() }, Duration::ZERO);
     };
     let pick = |copy: usize| copies[copy].pick_or_wait(&Request::default());
     tell(0, 9);
@@ -219,9 +219,17 @@ fn a_request_is_sent_to_wait_only_where_a_backend_told_for_it_that_it_is_full() 
     let asked = Request::default().answered_by(&[0]);
     let is_to_wait =
         |request: &Request<'_>| copies[0].pick(request).expect("it serves").is_to_wait();
-    copies[0].probed(0, ServerLoad { in_flight: 3, cores: Some(4.0), ..ServerLoad::default() });
+    copies[0].probed(
+        0,
+        ServerLoad { in_flight: 3, cores: Some(4.0), ..ServerLoad::default() },
+        Duration::ZERO,
+    );
     assert!(!is_to_wait(&asked), "one of four cores is free");
-    copies[0].probed(0, ServerLoad { in_flight: 4, cores: Some(4.0), ..ServerLoad::default() });
+    copies[0].probed(
+        0,
+        ServerLoad { in_flight: 4, cores: Some(4.0), ..ServerLoad::default() },
+        Duration::ZERO,
+    );
     assert!(is_to_wait(&asked));
     assert!(!is_to_wait(&Request::default()), "it told another request");
     assert!(!copies[0].pick_own(0).expect("it serves").is_to_wait(), "nobody was asked for it");
@@ -286,7 +294,11 @@ fn simulated((policy, sight): (PolicyKind, Sight), threads: usize, are_one: bool
             for &backend in &targets[before..] {
                 let is_there = |flight: &&Flight| flight.backend() == backend;
                 let in_flight = under_way.values().filter(is_there).count() as u32;
-                copies[thread].probed(backend, ServerLoad { in_flight, ..ServerLoad::default() });
+                copies[thread].probed(
+                    backend,
+                    ServerLoad { in_flight, ..ServerLoad::default() },
+                    Duration::ZERO,
+                );
             }
             if before > 0 || !copies[thread].have_no_room(&targets) {
                 break;

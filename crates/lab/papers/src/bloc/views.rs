@@ -158,8 +158,8 @@ impl Policy for Judged {
         self.policy.probe_targets(request, now, rng, targets);
     }
 
-    fn on_probe(&mut self, backend: usize, load: ServerLoad, now: Nanos) {
-        self.policy.on_probe(backend, load, now);
+    fn on_probe(&mut self, backend: usize, load: ServerLoad, asked: Nanos) {
+        self.policy.on_probe(backend, load, asked);
     }
 }
 

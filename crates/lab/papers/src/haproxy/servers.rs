@@ -12,8 +12,11 @@ use plimsoll_real::{Make, Model, Pool, RealError, Servers, calibrate};
 use plimsoll_testbed::{Service, Testbed};
 use serde::{Deserialize, Serialize};
 
-use super::pool::{Addresses, Names, REAL_WORK, SERVICE, Sizes, core_rps, emulated};
+use super::lane::Lane;
+use super::method::BY_CORES;
+use super::pool::{Addresses, Names, REAL_WORK, SERVICE, Sizes, asks, core_rps, emulated};
 use crate::cells::Cells;
+use crate::lanes::wait;
 use crate::{Context, Failure, Provenance, ServerPool};
 
 /// Cores that the lab's real servers have together: what one lane may use of two.
@@ -24,6 +27,8 @@ const WORDPRESS_CORES: f64 = 1.2;
 const THREADS: usize = 4;
 /// The kernel's and Kubernetes' usual one.
 const PERIOD: Duration = Duration::from_millis(100);
+/// Part of what the servers could do, by what a request costs alone, at which its cost under load is measured.
+const LOADED: f64 = 0.7;
 /// Servers are idle when they use no more than this part of their cores.
 const IDLE: f64 = 0.03;
 /// Over so long.
@@ -143,7 +148,7 @@ pub struct Scale {
     pub core_rps: f64,
     /// The same of the smallest server. Under a small quota a request costs more CPU.
     pub smallest_rps: f64,
-    /// What each request costs the smallest server; WordPress alone has such.
+    /// What each request costs the smallest server while nothing else is at work; WordPress alone has such.
     pub costs: Vec<(String, String, f64)>,
 }
 
@@ -330,17 +335,49 @@ impl<'a> Bed<'a> {
                 let times = context.pick(1, 5);
                 let all = wordpress::costs(&site.instances, times, context.interrupt());
                 let all = all.map_err(of_wordpress)?;
-                let core_rps: Vec<f64> = all.iter().map(|costs| rps(costs)).collect();
+                let one_rps: Vec<f64> = all.iter().map(|costs| rps(costs)).collect();
                 let cores = self.cores();
-                let sum: f64 = core_rps.iter().zip(&cores).map(|(rps, cores)| rps * cores).sum();
+                let sum: f64 = one_rps.iter().zip(&cores).map(|(rps, cores)| rps * cores).sum();
+                let alone_rps = sum / cores.iter().sum::<f64>();
+                let core_rps = self.core_rps_under_load(context, family, LOADED * sum)?;
                 let cost = |one: &Cost| (one.method.to_owned(), one.what.clone(), one.cpu_ms);
                 Ok(Scale {
-                    core_rps: sum / cores.iter().sum::<f64>(),
-                    smallest_rps: core_rps[0],
+                    core_rps,
+                    smallest_rps: one_rps[0] * core_rps / alone_rps,
                     costs: all[0].iter().map(cost).collect(),
                 })
             }),
         }
+    }
+
+    /// Requests per second that a core serves while all servers are asked for so many, in proportion to their cores: with the
+    /// database, the balancer and the clients at work, a request costs more CPU time than alone.
+    fn core_rps_under_load(
+        &self,
+        context: &Context,
+        family: &Family,
+        rate_rps: f64,
+    ) -> Result<f64, Failure> {
+        let (servers, name) = (self.addresses(), format!("scale-{}", self.sizes.name()));
+        let mut lane = Lane::start(family, BY_CORES[0], &servers, self.sizes.cores(), &name)?;
+        lane.open(&asks(self.pool, &[]), rate_rps, context.seed)?;
+        let what = format!("{}: what a request costs at {rate_rps:.1}/s", self.pool.title());
+        let mut look = |seconds| {
+            wait(context, Duration::from_secs(seconds), (0.0, 0.0), &what, || lane.check())
+        };
+        look(context.pick(1, 5))?;
+        let used_s = || self.cpu_used().map(|all| all.iter().sum::<f64>());
+        let (before_s, before) = (used_s()?, lane.answered()?);
+        let from = Instant::now();
+        let mut look = |seconds| {
+            wait(context, Duration::from_secs(seconds), (0.0, 0.0), &what, || lane.check())
+        };
+        look(context.pick(3, 60))?;
+        let (after_s, after) = (used_s()?, lane.answered()?);
+        lane.finish(from, Instant::now(), self.pool.deadline())?;
+        Bed::settle(std::slice::from_ref(self), context)?;
+        let answered = (after.0 - after.1) - (before.0 - before.1);
+        Ok(answered as f64 / (after_s - before_s))
     }
 }
 

@@ -101,8 +101,8 @@ impl Policy for CpuRandom {
         Probing::Periodic
     }
 
-    fn on_probe(&mut self, backend: usize, load: ServerLoad, now: Nanos) {
-        self.hear(backend, load, now);
+    fn on_probe(&mut self, backend: usize, load: ServerLoad, asked: Nanos) {
+        self.hear(backend, load, asked);
     }
 }
 

@@ -270,7 +270,7 @@ impl Policy for Prequal {
         }
     }
 
-    fn on_probe(&mut self, backend: usize, load: ServerLoad, now: Nanos) {
+    fn on_probe(&mut self, backend: usize, load: ServerLoad, asked: Nanos) {
         if self.sampler.weight(backend) == 0 {
             return;
         }
@@ -281,7 +281,7 @@ impl Policy for Prequal {
             self.pool.remove(0);
         }
         let latency_us = f64::from(load.latency_us);
-        self.pool.push(Answer { backend, at: now, rif: load.in_flight, latency_us, uses });
+        self.pool.push(Answer { backend, at: asked, rif: load.in_flight, latency_us, uses });
     }
 }
 

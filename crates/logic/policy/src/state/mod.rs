@@ -18,4 +18,4 @@ pub(crate) use keys::Keys;
 pub(crate) use latency::LatencyTable;
 pub(crate) use map::turns_by_weight;
 pub(crate) use round::Round;
-pub(crate) use sampler::{Sampler, Taken};
+pub(crate) use sampler::{Sampler, Taken, below};

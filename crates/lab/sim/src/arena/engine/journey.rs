@@ -34,14 +34,14 @@ impl Engine<'_> {
     pub(super) fn reached(&mut self, parcel: Parcel, now: u64) {
         match parcel {
             Parcel::Request(slot) => self.enter(slot, now),
-            Parcel::Probe { balancer, backend, slot, last, .. } => {
+            Parcel::Probe { asked, balancer, backend, slot, last, .. } => {
                 let server = &self.servers[backend as usize];
                 // A dead backend fails everything at once, and loses a parcel without delay.
                 let dead = server.state == State::Failing { after_ns: 0 };
                 let ingress = self.around.ingress.get(backend as usize);
                 let cores = ingress.and_then(|ingress| ingress.cores());
                 let load = (!dead).then(|| ServerLoad { cores, ..server.load(0) });
-                self.reply(Parcel::Probe { balancer, backend, slot, last, load }, now);
+                self.reply(Parcel::Probe { asked, balancer, backend, slot, last, load }, now);
             }
         }
     }
@@ -50,10 +50,10 @@ impl Engine<'_> {
     pub(super) fn returned(&mut self, parcel: Parcel, now: u64) {
         match parcel {
             Parcel::Request(slot) => self.finish(slot, now),
-            Parcel::Probe { balancer, backend, slot, last, load } => {
+            Parcel::Probe { asked, balancer, backend, slot, last, load } => {
                 if let Some(load) = load {
                     let policy = &mut self.balancers[balancer as usize];
-                    policy.on_probe(backend as usize, load, Nanos(now));
+                    policy.on_probe(backend as usize, load, asked);
                     if slot != NOTHING {
                         self.flights.has_answered(slot, backend);
                     }
@@ -105,7 +105,9 @@ impl Engine<'_> {
         let slot_or_none = if waits { slot } else { NOTHING };
         for (k, &target) in targets.iter().enumerate().skip(before) {
             let (backend, last) = (target as u32, k + 1 == targets.len());
-            let probe = Parcel::Probe { balancer, backend, slot: slot_or_none, last, load: None };
+            let asked = Nanos(now);
+            let probe =
+                Parcel::Probe { asked, balancer, backend, slot: slot_or_none, last, load: None };
             self.post(probe, now);
         }
         self.targets = targets;

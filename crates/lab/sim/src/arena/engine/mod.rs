@@ -14,6 +14,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use plimsoll_admission::Retries;
+use plimsoll_model::Nanos;
 use plimsoll_policy::{Ending, Policy, Probing, ServerLoad};
 use plimsoll_queueing::ServiceTime;
 use rand::{RngCore, SeedableRng};
@@ -36,6 +37,7 @@ enum Parcel {
     /// `slot` waits for it, or [`NOTHING`] does, and for no further one if it is the `last`; `load` is `None` on the way
     /// out and from a dead backend.
     Probe {
+        asked: Nanos,
         balancer: u32,
         backend: u32,
         slot: u32,

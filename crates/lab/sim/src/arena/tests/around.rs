@@ -235,7 +235,8 @@ impl Policy for Curious {
     fn pick(&mut self, _: &Request<'_>, now: Nanos, _: &mut dyn RngCore) -> Option<usize> {
         let heard = self.heard.lock().expect("one thread");
         if self.probing == Probing::Before {
-            assert_eq!(heard.last().map(|h| h.0), Some(now.0), "picked when it was answered");
+            let round_trip = heard.last().map(|(asked, _)| now.0 - asked);
+            assert_eq!(round_trip, Some(4_000_000), "picked when it was answered");
         }
         Some(0)
     }
@@ -260,10 +261,10 @@ impl Policy for Curious {
         targets.extend([1, 0]);
     }
 
-    fn on_probe(&mut self, backend: usize, load: ServerLoad, now: Nanos) {
+    fn on_probe(&mut self, backend: usize, load: ServerLoad, asked: Nanos) {
         assert!(backend == 0 || load.in_flight == 0);
         if backend == 0 {
-            self.heard.lock().expect("one thread").push((now.0, load));
+            self.heard.lock().expect("one thread").push((asked.0, load));
         }
     }
 }

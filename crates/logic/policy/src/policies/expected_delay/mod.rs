@@ -47,7 +47,7 @@ use std::time::Duration;
 use plimsoll_model::Nanos;
 use rand::RngCore;
 
-use crate::state::{InFlight, Keys};
+use crate::state::{InFlight, Keys, below};
 use crate::{Ending, Finish, MAX_CHOICES, Policy, Probing, Request, ServerLoad, Settings};
 use choice::Choice;
 use heard::Heard;
@@ -86,6 +86,7 @@ const REVIEW: u32 = 64;
 #[derive(Clone, Copy, Debug)]
 struct Told {
     in_flight: u32,
+    /// When it was asked, or told it with a response.
     at: Nanos,
 }
 
@@ -267,20 +268,49 @@ impl ExpectedDelay {
     }
 
     /// Of the backends that answered for this request, the one with the least key. Failures not yet forgiven count as they do for
-    /// own counts: a backend that fails at once has nothing in flight to report.
-    fn least_answered(&mut self, request: &Request<'_>, now: Nanos) -> Option<usize> {
-        let mut best = (f32::INFINITY, None);
+    /// own counts: a backend that fails at once has nothing in flight to report. Backends that may have become as good
+    /// since they were asked take turns by chance, or all balancers would send to the one that was the emptiest
+    /// (Mitzenmacher, 2000, How useful is old information?).
+    fn least_answered(
+        &mut self,
+        request: &Request<'_>,
+        now: Nanos,
+        rng: &mut dyn RngCore,
+    ) -> Option<usize> {
+        let open = |weights: &[u32], i| weights.get(i).is_some_and(|w| *w > 0) && request.allows(i);
+        let mut best_us = f32::INFINITY;
         for &i in request.answered() {
-            let open = self.weights.get(i).is_some_and(|w| *w > 0) && request.allows(i);
-            if let Some(told) = self.news(i, now).filter(|_| open) {
+            if let Some(told) = self.news(i, now).filter(|_| open(&self.weights, i)) {
                 let held = self.in_flight.held(i, now);
-                let key = self.key(i, told.in_flight, held);
-                if key < best.0 {
-                    best = (key, Some(i));
+                best_us = best_us.min(self.key(i, told.in_flight, held));
+            }
+        }
+        let (mut as_good, mut picked) = (0, None);
+        for &i in request.answered() {
+            if let Some(told) = self.news(i, now).filter(|_| open(&self.weights, i)) {
+                let held = self.in_flight.held(i, now);
+                let fewer = told.in_flight.saturating_sub(self.changed_since(i, told.at, now));
+                if self.key(i, fewer, held) <= best_us {
+                    as_good += 1;
+                    if as_good == 1 || below(as_good, rng) == 0 {
+                        picked = Some(i);
+                    }
                 }
             }
         }
-        best.1
+        picked
+    }
+
+    /// By how many requests the difference between two backends like this one changes in that time: while all their cores are
+    /// busy, as many come and go at each as it serves, and the standard deviation of the difference is twice the root of that.
+    fn changed_since(&self, backend: usize, asked: Nanos, now: Nanos) -> u32 {
+        let learner = &self.learners[backend];
+        if self.pool.service_us.is_none() {
+            return 0;
+        }
+        let served = learner.hoped_cores(&self.pool) * now.since(asked).as_secs_f32() * 1e6
+            / learner.shrunk_us(&self.pool);
+        (2.0 * served.sqrt()) as u32
     }
 
     /// What a backend told, while it is news.
@@ -344,7 +374,7 @@ impl Policy for ExpectedDelay {
             }
             Sight::Refusals => self.shares.draw(request, rng),
             Sight::Probes => {
-                self.least_answered(request, now).or_else(|| self.shares.draw(request, rng))
+                self.least_answered(request, now, rng).or_else(|| self.shares.draw(request, rng))
             }
         }
     }
@@ -456,14 +486,14 @@ impl Policy for ExpectedDelay {
         }
     }
 
-    fn on_probe(&mut self, backend: usize, load: ServerLoad, now: Nanos) {
+    fn on_probe(&mut self, backend: usize, load: ServerLoad, asked: Nanos) {
         let own = self.in_flight.count(backend);
         if let Some(choice) = &mut self.choice {
             let sight = choice.answered(own, load.in_flight);
             self.look_by(sight);
         }
         let Some(told) = self.told.get_mut(backend) else { return };
-        *told = Some(Told { in_flight: load.in_flight, at: now });
+        *told = Some(Told { in_flight: load.in_flight, at: asked });
         if self.sight == Sight::Probes {
             self.learners[backend].tell(load.cores);
         }

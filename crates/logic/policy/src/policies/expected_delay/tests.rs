@@ -103,6 +103,31 @@ fn the_backend_with_the_fewest_in_flight_of_those_that_answered_is_picked() {
 }
 
 #[test]
+fn answers_that_took_as_long_as_a_service_decide_only_what_they_can() {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+    let mut policy = policy(Sight::Probes, 2);
+    let (service, mut now) = (Duration::from_millis(10), Nanos::from_secs_f64(1.0));
+    for k in 0..200 {
+        policy.on_start(k % 2, now);
+        now = now + service;
+        policy.on_finish(k % 2, &Finish::success(service), now);
+    }
+    let mut part_of_first = |in_flight: [u32; 2], took| {
+        for (backend, in_flight) in in_flight.into_iter().enumerate() {
+            policy.on_probe(backend, ServerLoad { in_flight, ..ServerLoad::default() }, now);
+        }
+        let request = Request::default().answered_by(&[0, 1]);
+        let picks = (0..1_000).filter(|_| policy.pick(&request, now + took, &mut rng) == Some(0));
+        picks.count() as f64 / 1_000.0
+    };
+    // In the time of a service two come or go: one in service and two that wait are not yet more than none.
+    assert!((part_of_first([2, 0], service) - 0.5).abs() < 0.05);
+    assert_eq!(part_of_first([3, 0], service), 0.0);
+    assert_eq!(part_of_first([2, 0], service / 100), 0.0);
+    assert!((part_of_first([1, 1], Duration::ZERO) - 0.5).abs() < 0.05, "equal ones take turns");
+}
+
+#[test]
 fn under_probes_a_backend_that_fails_fast_is_not_taken_for_idle() {
     let settings = Settings {
         expected_delay: ExpectedDelaySettings {
