@@ -277,40 +277,42 @@ impl ExpectedDelay {
         now: Nanos,
         rng: &mut dyn RngCore,
     ) -> Option<usize> {
-        let open = |weights: &[u32], i| weights.get(i).is_some_and(|w| *w > 0) && request.allows(i);
-        let mut best_us = f32::INFINITY;
-        for &i in request.answered() {
-            if let Some(told) = self.news(i, now).filter(|_| open(&self.weights, i)) {
+        let mut keys = [f32::INFINITY; MAX_CHOICES as usize];
+        for (key, &i) in keys.iter_mut().zip(request.answered()) {
+            let open = self.weights.get(i).is_some_and(|w| *w > 0) && request.allows(i);
+            if let Some(told) = self.news(i, now).filter(|_| open) {
                 let held = self.in_flight.held(i, now);
-                best_us = best_us.min(self.key(i, told.in_flight, held));
+                *key = self.key(i, told.in_flight, held);
             }
         }
-        let (mut as_good, mut picked) = (0, None);
-        for &i in request.answered() {
-            if let Some(told) = self.news(i, now).filter(|_| open(&self.weights, i)) {
-                let held = self.in_flight.held(i, now);
-                let fewer = told.in_flight.saturating_sub(self.changed_since(i, told.at, now));
-                if self.key(i, fewer, held) <= best_us {
-                    as_good += 1;
-                    if as_good == 1 || below(as_good, rng) == 0 {
-                        picked = Some(i);
-                    }
-                }
-            }
+        let answered = &request.answered()[..request.answered().len().min(keys.len())];
+        let best_us = keys[..answered.len()].iter().copied().fold(f32::INFINITY, f32::min);
+        // A bit for each answer.
+        let mut as_good = 0u32;
+        for (k, (&key, &i)) in keys.iter().zip(answered).enumerate() {
+            let is = key.is_finite() && (key <= best_us || self.may_be_as_good(i, best_us, now));
+            as_good |= u32::from(is) << k;
         }
-        picked
+        let count = u64::from(as_good.count_ones());
+        let place = if count > 1 { below(count, rng) } else { 0 };
+        (0..place).for_each(|_| as_good &= as_good - 1);
+        answered.get(as_good.trailing_zeros() as usize).copied()
     }
 
-    /// By how many requests the difference between two backends like this one changes in that time: while all their cores are
-    /// busy, as many come and go at each as it serves, and the standard deviation of the difference is twice the root of that.
-    fn changed_since(&self, backend: usize, asked: Nanos, now: Nanos) -> u32 {
+    /// Whether a backend may have become as good as this key since it was asked. By so much the difference between two
+    /// backends like it changes in that time: while all their cores are busy, as many requests come and go at each as it
+    /// serves, and the standard deviation of the difference is twice the root of that.
+    fn may_be_as_good(&mut self, backend: usize, key_us: f32, now: Nanos) -> bool {
+        let Some(told) = self.told[backend].filter(|told| told.in_flight > 0) else { return false };
         let learner = &self.learners[backend];
-        if self.pool.service_us.is_none() {
-            return 0;
-        }
-        let served = learner.hoped_cores(&self.pool) * now.since(asked).as_secs_f32() * 1e6
+        let served = learner.hoped_cores(&self.pool) * now.since(told.at).as_secs_f32() * 1e6
             / learner.shrunk_us(&self.pool);
-        (2.0 * served.sqrt()) as u32
+        let fewer = (2.0 * served.sqrt()) as u32;
+        if fewer == 0 || self.pool.service_us.is_none() {
+            return false;
+        }
+        let held = self.in_flight.held(backend, now);
+        self.key(backend, told.in_flight.saturating_sub(fewer), held) <= key_us
     }
 
     /// What a backend told, while it is news.
