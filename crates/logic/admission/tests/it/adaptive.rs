@@ -1,6 +1,6 @@
 //! The adaptive capacity: what it learns, of any application, and what it costs.
 
-use plimsoll_admission::{Admission, AdmissionOptions, CapacityOptions};
+use plimsoll_admission::{AdaptiveOptions, Admission, AdmissionOptions, CapacityOptions};
 
 use crate::backend::{Backend, Discipline, Service};
 
@@ -70,6 +70,24 @@ fn overload_is_served_to_within_a_few_per_cent_without_a_growing_queue() {
             let most = f64::from(cores) + 12.0 * f64::from(cores).sqrt();
             assert!(after.limit <= most, "{discipline:?} {cores}: limit {}", after.limit);
         }
+    }
+}
+
+#[test]
+fn with_a_longest_wait_requests_are_let_in_that_wait_no_longer_whatever_tries_they_have_left() {
+    let options = AdaptiveOptions { max_wait_ms: Some(300), ..AdaptiveOptions::default() };
+    let options =
+        AdmissionOptions { capacity: CapacityOptions::Adaptive(options), deadline_ms: None };
+    for tries_left in [0, 5] {
+        let mut backend = Backend::new(4, 1.5, 11);
+        backend.tries_left = tries_left;
+        let mut admission = Admission::new(&options).expect("valid options");
+        backend.run(&mut admission, 200.0);
+        let after = backend.run(&mut admission, 100.0);
+        let busy = after.goodput_rps() / backend.capacity_rps();
+        // Four at work, and three services that wait for each: 4 · (1 + 0.3 s / 0.1 s).
+        let what = format!("{tries_left} tries left: limit {}, busy {busy}", after.limit);
+        assert!((12.0..20.0).contains(&after.limit) && busy > 0.95, "{what}");
     }
 }
 
