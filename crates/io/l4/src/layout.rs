@@ -1,5 +1,6 @@
 //! The values of the program's maps, field by field as in `bpf/types.h`, written as bytes: the kernel
-//! takes them as they are, and neither padding nor a cast is left to the compiler (`repr(C)` would need `unsafe` for both). Tests hold them against the type information of the compiled programs.
+//! takes them as they are, and neither padding nor a cast is left to the compiler (`repr(C)` would need `unsafe` for
+//! both). Tests hold them against the type information of the compiled programs.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use plimsoll_testbed::load::{Record, Slice};
 use serde::Serialize;
 
-use crate::interval::standard_error;
+use crate::standard_error;
 
 /// Stretches are cut into this many batches for the error of the mean, fewer where a batch would be
 /// shorter than [`LEAST_BATCH`].

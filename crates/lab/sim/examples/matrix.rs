@@ -17,8 +17,8 @@ use plimsoll_model::GREATEST_WEIGHT;
 use plimsoll_policy::{ExpectedDelaySettings, Policy, PolicyKind, Settings, Sight};
 use plimsoll_queueing::ServiceTime;
 use plimsoll_sim::{
-    AdmissionDoor, Arena, BackendModel, OneQueue, Surroundings, cores, integer_weights, on_cores,
-    paper_pool,
+    AdmissionDoor, Arena, BackendModel, OneQueue, Surroundings, cores, half_width, integer_weights,
+    mean, on_cores, paper_pool,
 };
 
 const LAWS: [(&str, ServiceTime); 6] = [
@@ -134,22 +134,11 @@ fn main() {
     print(&cells, &done);
 }
 
-/// Student's t of a 95 % interval for so many values.
-fn student_t(values: usize) -> f64 {
-    const T: [f64; 19] = [
-        12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13,
-        2.12, 2.11, 2.10, 2.09,
-    ];
-    values.checked_sub(2).map_or(f64::NAN, |k| T.get(k).copied().unwrap_or(2.09))
-}
-
 /// Mean, upper bound of its 95 % interval, greatest, median.
 fn summary(mut ratios: Vec<f64>) -> [f64; 4] {
     ratios.sort_by(f64::total_cmp);
-    let n = ratios.len() as f64;
-    let mean = ratios.iter().sum::<f64>() / n;
-    let variance = ratios.iter().map(|r| (r - mean) * (r - mean)).sum::<f64>() / (n - 1.0);
-    let upper = mean + student_t(ratios.len()) * (variance / n).sqrt();
+    let mean = mean(&ratios).unwrap_or(f64::NAN);
+    let upper = mean + half_width(&ratios).unwrap_or(f64::NAN);
     [mean, upper, ratios.last().copied().unwrap_or(f64::NAN), ratios[ratios.len() / 2]]
 }
 

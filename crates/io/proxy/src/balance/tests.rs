@@ -212,6 +212,34 @@ impl std::task::Wake for GoesAtOnce {
 }
 
 #[test]
+fn an_answer_is_as_old_as_its_question() {
+    let now: &'static AtomicU64 = Box::leak(Box::new(AtomicU64::new(1_000_000_000)));
+    let mut asks = pool(PolicyKind::ExpectedDelay, 2);
+    asks.settings.expected_delay.sight = Sight::Probes;
+    let copies = copies_with(&asks, 1, Clock::Simulated(now), None);
+    let service = Duration::from_millis(10);
+    for _ in 0..200 {
+        let flight = copies[0].pick(&Request::default()).expect("a backend");
+        now.fetch_add(service.as_nanos() as u64, Ordering::Relaxed);
+        flight.end(Ending::Success);
+    }
+    let request = Request::default().answered_by(&[0, 1]);
+    let to_the_fuller = |took| {
+        let goes_there = |_: &u32| {
+            for (backend, in_flight) in [(0, 2), (1, 0)] {
+                let load = ServerLoad { in_flight, ..ServerLoad::default() };
+                copies[0].probed(backend, load, took);
+            }
+            copies[0].pick(&request).expect("a backend").backend() == 0
+        };
+        (0..100).filter(goes_there).count()
+    };
+    assert_eq!(to_the_fuller(Duration::ZERO), 0);
+    let turns = to_the_fuller(service);
+    assert!((20..80).contains(&turns), "both by chance after a service: {turns}");
+}
+
+#[test]
 fn a_request_is_sent_to_wait_only_where_a_backend_told_for_it_that_it_is_full() {
     let mut pool = pool(PolicyKind::ExpectedDelay, 1);
     pool.settings.expected_delay.sight = Sight::Probes;

@@ -362,17 +362,14 @@ impl<'a> Bed<'a> {
         let mut lane = Lane::start(family, BY_CORES[0], &servers, self.sizes.cores(), &name)?;
         lane.open(&asks(self.pool, &[]), rate_rps, context.seed)?;
         let what = format!("{}: what a request costs at {rate_rps:.1}/s", self.pool.title());
-        let mut look = |seconds| {
+        let look = |lane: &mut Lane, seconds| {
             wait(context, Duration::from_secs(seconds), (0.0, 0.0), &what, || lane.check())
         };
-        look(context.pick(1, 5))?;
+        look(&mut lane, context.pick(1, 5))?;
         let used_s = || self.cpu_used().map(|all| all.iter().sum::<f64>());
         let (before_s, before) = (used_s()?, lane.answered()?);
         let from = Instant::now();
-        let mut look = |seconds| {
-            wait(context, Duration::from_secs(seconds), (0.0, 0.0), &what, || lane.check())
-        };
-        look(context.pick(3, 60))?;
+        look(&mut lane, context.pick(3, 60))?;
         let (after_s, after) = (used_s()?, lane.answered()?);
         lane.finish(from, Instant::now(), self.pool.deadline())?;
         Bed::settle(std::slice::from_ref(self), context)?;

@@ -2,8 +2,8 @@
 //!
 //! They are checked outside of everything under test. [`Invariants`] gets every event before the controller and every
 //! action after it, keeps its own account of failed backends, of the age of the data and of the balancer's weights, and
-//! checks after every step. A rule here holds in every run, at every step (that of pace is about plans that nothing urgent made); what holds only
-//! in certain situations is a test that makes the situation (`crates/logic/control/tests/properties`).
+//! checks after every step. A rule here holds in every run, at every step (that of pace is about plans
+//! that nothing urgent made); what holds only in certain situations is a test that makes the situation (`crates/logic/control/tests/properties`).
 
 mod check;
 mod events;
