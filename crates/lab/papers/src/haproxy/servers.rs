@@ -27,8 +27,9 @@ const WORDPRESS_CORES: f64 = 1.2;
 const THREADS: usize = 4;
 /// The kernel's and Kubernetes' usual one.
 const PERIOD: Duration = Duration::from_millis(100);
-/// Part of what the servers could do, by what a request costs alone, at which its cost under load is measured.
-const LOADED: f64 = 0.7;
+/// Part of what the servers could do, by what a request costs alone, that they are asked for while its cost at capacity
+/// is measured: all are busy, and after half a minute no client has waited so long as to give up.
+const SATURATED: f64 = 1.1;
 /// Servers are idle when they use no more than this part of their cores.
 const IDLE: f64 = 0.03;
 /// Over so long.
@@ -339,7 +340,7 @@ impl<'a> Bed<'a> {
                 let cores = self.cores();
                 let sum: f64 = one_rps.iter().zip(&cores).map(|(rps, cores)| rps * cores).sum();
                 let alone_rps = sum / cores.iter().sum::<f64>();
-                let core_rps = self.core_rps_under_load(context, family, LOADED * sum)?;
+                let core_rps = self.saturated_core_rps(context, family, SATURATED * sum)?;
                 let cost = |one: &Cost| (one.method.to_owned(), one.what.clone(), one.cpu_ms);
                 Ok(Scale {
                     core_rps,
@@ -350,9 +351,10 @@ impl<'a> Bed<'a> {
         }
     }
 
-    /// Requests per second that a core serves while all servers are asked for so many, in proportion to their cores: with the
-    /// database, the balancer and the clients at work, a request costs more CPU time than alone.
-    fn core_rps_under_load(
+    /// Requests per second that a core serves while all servers are asked for so many that they are busy, in proportion
+    /// to their cores: with all of them, the database, the balancer and the clients at work, a request costs more CPU
+    /// time than alone.
+    fn saturated_core_rps(
         &self,
         context: &Context,
         family: &Family,
@@ -369,7 +371,7 @@ impl<'a> Bed<'a> {
         let used_s = || self.cpu_used().map(|all| all.iter().sum::<f64>());
         let (before_s, before) = (used_s()?, lane.answered()?);
         let from = Instant::now();
-        look(&mut lane, context.pick(3, 60))?;
+        look(&mut lane, context.pick(3, 30))?;
         let (after_s, after) = (used_s()?, lane.answered()?);
         lane.finish(from, Instant::now(), self.pool.deadline())?;
         Bed::settle(std::slice::from_ref(self), context)?;
