@@ -41,8 +41,8 @@ pub const EXPERIMENT: Experiment = Experiment {
 const LOADS: [f64; 3] = [0.5, 0.7, 0.85];
 /// How often a lane is looked at, whether it is overloaded.
 const LOOK: Duration = Duration::from_secs(60);
-/// It is, where this part of what was asked since the last look got no answer.
-const OVERLOADED: f64 = 0.2;
+/// It is, where this part of what was asked since the last look got no answer: five times what a p99 overlooks.
+const OVERLOADED: f64 = 0.05;
 /// Why a p99 may say nothing.
 const GAVE_UP: &str = "Of either more than 1 % were given up after 10 s.";
 
