@@ -55,7 +55,8 @@ pub(super) fn execute(args: &Args, screen: &Screen, out: &mut dyn Write) -> Resu
             service.curves.iter().map(|curve| chart(curve, title(curve))).collect::<Vec<_>>()
         };
         let all: Vec<Chart> = services.iter().flat_map(charts).collect();
-        std::fs::write(path, svg::document(&all))
+        svg::document(&all)
+            .and_then(|text| std::fs::write(path, text))
             .map_err(|error| Failure::File { path: path.clone(), error })?;
     }
     if args.common.output == Format::Json {

@@ -259,7 +259,7 @@ fn curves_are_shown_as_numbers_plots_and_a_file() {
     let svg = std::fs::read_to_string(&file).expect("a file");
     std::fs::remove_file(&file).expect("removed");
     assert_eq!(answer["services"][0]["curves"][0]["rate_rps"], 300.0);
-    assert!(svg.contains(">shop / s1<"), "{svg}");
+    assert!(svg.contains(">\nshop / s1\n<"), "{svg}");
 
     let nowhere = file.join("nowhere.svg");
     let args = curves::Args::of(daemon.common(None, Format::Json), Some(nowhere));

@@ -38,7 +38,7 @@ pub struct Sections {
     /// Of `plimsoll run`.
     pub daemon: Option<Config>,
     /// Of `plimsoll l4`.
-    pub l4: Option<l4::Section>,
+    pub l4: Option<plimsoll_l4::Section>,
     /// Of `plimsoll proxy`.
     pub proxy: Option<plimsoll_proxy::ProxyConfig>,
     /// Of `plimsoll edge`.

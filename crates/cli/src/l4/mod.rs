@@ -45,7 +45,7 @@ impl Pinned {
     /// The directory, or what is wrong with the configuration.
     fn dir(&self) -> Result<PathBuf, ExitCode> {
         match &self.config {
-            None => Ok(PathBuf::from(config::PIN_DIR)),
+            None => Ok(PathBuf::from(plimsoll_l4::PIN_DIR)),
             Some(file) => {
                 config::load(file).map(|config| config.pin_dir).map_err(|errors| refused(&errors))
             }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime};
 
-use plimsoll_l4::{Balancer, Keys, L4Error, Pending};
+use plimsoll_l4::{Balancer, Keys, L4Error, Pending, Section};
 use tokio::sync::mpsc;
 use tracing::{debug, error, info, warn};
 
@@ -39,7 +39,7 @@ pub fn run(args: &RunArgs) -> ExitCode {
     }
 }
 
-async fn keep(file: &Path, section: config::Section) -> Result<(), String> {
+async fn keep(file: &Path, section: Section) -> Result<(), String> {
     let signals = Signals::new()?;
     let config = &section.balancer;
     // A start that is refused leaves the daemon before in charge.
@@ -171,7 +171,7 @@ impl Keeper {
     }
 
     /// Listens to controllers where the configuration says.
-    fn listen(&mut self, section: &config::Section) -> Result<(), String> {
+    fn listen(&mut self, section: &Section) -> Result<(), String> {
         if self.listener.as_ref().map(Listener::socket) == section.socket.as_ref() {
             return Ok(());
         }
@@ -182,7 +182,7 @@ impl Keeper {
         Ok(())
     }
 
-    fn follow_loads(&mut self, section: &config::Section) {
+    fn follow_loads(&mut self, section: &Section) {
         self.load_port = section.agent.listen.map(|listen| listen.port());
         self.loads.aim(&section.balancer.vips, self.load_port);
     }

@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use plimsoll_l4::{BackendState, Balancer, L4Error, Policy, Reading, ServerReading, SetBy};
+use plimsoll_l4::{BackendState, Balancer, L4Error, Policy, Reading, ServerReading, SetBy, Socket};
 use plimsoll_model::{MethodKind, ServerStatus};
 use plimsoll_sink::wire::{Answer, MAX_LINE, Question, Refusal, Report, Server};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -17,8 +17,6 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{info, warn};
-
-use super::config::Socket;
 
 /// Connections at a time; more wait to be taken.
 const CONNECTIONS: usize = 32;

@@ -52,8 +52,8 @@ pub use agent::{
 pub use balancer::rotation::rotate;
 pub use balancer::{Balancer, Pending};
 pub use config::{
-    AttachMode, Backend, BackendState, CookieConfig, Interface, L4Config, Limits, Load, Policy,
-    Uplink, UplinkMode, Vip,
+    AgentSection, AttachMode, Backend, BackendState, CookieConfig, Interface, L4Config, Limits,
+    Load, PIN_DIR, Policy, Section, Socket, Uplink, UplinkMode, Vip,
 };
 pub use error::L4Error;
 pub use keys::Keys;

@@ -12,7 +12,7 @@ use crate::members::health::Health;
 use crate::members::life::Life;
 use crate::observe::traffic::{Meter, Window};
 use crate::propose::backlog::Corrected;
-use crate::show::view::BackendState;
+use crate::show::view::{BackendState, Belief};
 use crate::spec::BackendSpec;
 use crate::tuning::members::backend::{
     EXCESS, EXCESS_KEPT, EXCESS_SIGMA, FADING, HUNG, IDLE, OVERRUN, RAMP_START,
@@ -304,6 +304,21 @@ impl Backend {
         f64::from(self.in_flight) > many
             && self.recent.in_flight > 0.7 * many
             && self.slowdown().is_none_or(|s| s > latency_factor)
+    }
+
+    /// What is estimated of it.
+    pub fn belief(&self) -> Belief {
+        Belief {
+            backend: self.id,
+            programmed: self.programmed,
+            wanted: self.wanted.weight,
+            capacity_rps: self.knowledge.capacity_rps(),
+            capacity_error: self.knowledge.error(),
+            is_lower_bound: self.knowledge.is_lower_bound(),
+            service_us: self.knowledge.service_us(),
+            changed: self.changed,
+            is_measured: self.pin.is_some(),
+        }
     }
 
     pub fn state(&self, now: Nanos) -> BackendState {

@@ -1,6 +1,6 @@
 //! The controller as a state machine: [`Controller::step`] takes an event and returns actions.
 
-use plimsoll_model::{BackendId, MethodKind, Nanos, PlanKind};
+use plimsoll_model::{BackendId, MethodKind, Nanos, PlanKind, Traffic};
 
 use crate::backend::Backend;
 use crate::belief::refit::{Round, refit};
@@ -8,6 +8,7 @@ use crate::commit::commitment::Commitment;
 use crate::commit::plan::Why;
 use crate::event::{Action, Event, Record, RecordKind};
 use crate::experiments::Experiments;
+use crate::experiments::refresh::Setting;
 use crate::gate::pace::Gate;
 use crate::gate::phase::PhaseState;
 use crate::members::asking::ask;
@@ -17,7 +18,8 @@ use crate::observe::pool::PoolTraffic;
 use crate::process::Process;
 use crate::propose::proposals::Proposals;
 use crate::show::advice::{Advisor, Asked};
-use crate::show::view::Phase;
+use crate::show::service_view;
+use crate::show::view::{Belief, Phase, ServiceView};
 use crate::spec::ServiceSpec;
 use crate::tuning::observe::traffic::WINDOW;
 
@@ -63,6 +65,26 @@ impl Controller {
     /// The state to keep over a restart.
     pub fn memory(&self) -> Memory {
         Memory::new(self.commitment.epoch(), self.phase.is_packed(), &self.backends)
+    }
+
+    /// The whole state for display.
+    pub fn view(&self, now: Nanos) -> ServiceView {
+        service_view(self, now)
+    }
+
+    /// The estimates of every backend, in the order of the configuration.
+    pub fn beliefs(&self) -> impl Iterator<Item = Belief> + '_ {
+        self.backends.iter().map(Backend::belief)
+    }
+
+    /// Which backends are suspected to have failed and checked for it, in the order of the configuration.
+    pub fn suspected(&self) -> impl Iterator<Item = bool> + '_ {
+        self.backends.iter().map(|b| b.suspected)
+    }
+
+    /// The last plan's epoch; 0 before the first.
+    pub fn epoch(&self) -> u64 {
+        self.commitment.epoch()
     }
 
     /// Takes over the state of an earlier controller.
@@ -184,6 +206,46 @@ impl Controller {
         self.correct_underestimates(now, out);
         self.refresh(now, out);
         self.hurry(now);
+    }
+
+    /// Once per window: ends measurements, and begins them of backends of which traffic shows too little.
+    pub(crate) fn refresh(&mut self, now: Nanos, out: &mut Vec<Action>) {
+        let idle = !self.commitment.is_pending()
+            && !self.gate.is_on_trial()
+            && self.gate.urgent().is_none()
+            && !self.commitment.is_owed();
+        let is_steady = self.phase.is(Phase::Steady);
+        // Means show neither the load that a measurement gives nor what comes of it, before it has ended.
+        let may_begin = self.spec.refresh
+            && self.balancer.traffic() == Traffic::Counted
+            && idle
+            && is_steady
+            && !self.proposals.is_searching()
+            && !self.is_ramping(now)
+            && !self.is_in_distress()
+            && self.is_calm(now);
+        let setting = Setting {
+            is_steady,
+            may_begin,
+            kind: self.balancer.kind(),
+            rate_rps: self.traffic.rate(),
+        };
+        if self.experiments.refresh(now, &mut self.backends, setting, out) {
+            self.gate.decide_at(now);
+        }
+    }
+
+    /// The pool or a backend has changed: the trial and the search were of what it was before.
+    pub(crate) fn drop_trial_and_search(&mut self) {
+        self.gate.end_trial();
+        self.proposals.abandon();
+    }
+
+    /// Ends all measurements: the pool has changed, or requests are no longer counted.
+    pub(crate) fn stop_refreshing(&mut self, now: Nanos) {
+        if self.experiments.stop(&mut self.backends) {
+            self.gate.decide_at(now);
+        }
     }
 
     /// Whether the balancer uses weights and they may be programmed now.

@@ -9,7 +9,8 @@
 //! 3. `members`: which backends serve, by answers to clients, checks and returns; what checks and probes may cost.
 //! 4. `propose`: the weights that the pool should have under its traffic. `split` packs curves for methods that
 //!    split the traffic; `in_flight` weighs by capacity for those that count requests, and `search` says which
-//!    backends to park; `backlog` corrects between decisions; `reserve` keeps the loss of any one server bearable.
+//!    backends to park; `as_is` keeps weights where nothing can be packed; `backlog` corrects between decisions;
+//!    `reserve` keeps the loss of any one server bearable.
 //! 5. `gate`: when a proposal is made, and whether it is worth programming; `trial` takes back what made clients
 //!    wait longer.
 //! 6. `commit`: a decision on its way to the balancer, and what the sink answers.

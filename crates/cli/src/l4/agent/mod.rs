@@ -3,21 +3,19 @@
 //! daemon is down or is replaced.
 
 mod http;
-mod section;
+mod machine;
 mod status;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use plimsoll_l4::{Agent, Keys, Pending, agent_dir, detach_agent};
+use plimsoll_l4::{Agent, AgentSection, Keys, Pending, agent_dir, detach_agent};
 use tracing::{error, info, warn};
 
 use super::config::load_section;
 use super::follow::{Keep, Signals, follow_until_stopped};
 use crate::daemons::{DaemonArgs, refused};
-
-pub use section::{Section, section};
 
 /// The server's agent: replies go straight to clients, and any number of balancers can stand in front
 #[derive(Debug, Subcommand)]
@@ -57,7 +55,7 @@ pub fn main(command: &AgentCommand) -> ExitCode {
 /// Where the agent of a configuration is pinned.
 fn pinned(config: Option<&Path>) -> Result<PathBuf, ExitCode> {
     match config {
-        None => Ok(PathBuf::from(format!("{}-agent", super::config::PIN_DIR))),
+        None => Ok(PathBuf::from(format!("{}-agent", plimsoll_l4::PIN_DIR))),
         Some(file) => match super::config::load(file) {
             Ok(l4) => Ok(agent_dir(&l4)),
             Err(errors) => Err(refused(&errors)),
@@ -88,7 +86,7 @@ async fn keep(file: &Path) -> Result<(), String> {
 
 struct Keeper {
     agent: Agent,
-    own: Section,
+    own: AgentSection,
     said: Pending,
 }
 
@@ -120,10 +118,10 @@ impl Keep for Keeper {
 }
 
 impl Keeper {
-    fn start(file: &Path) -> Result<(Keeper, Section), String> {
+    fn start(file: &Path) -> Result<(Keeper, AgentSection), String> {
         let whole = load_section(file).map_err(|errors| joined(&errors))?;
         let (l4, own) = (whole.balancer, whole.agent);
-        let config = section::of_this_machine(&l4, &own)?;
+        let config = machine::of_this_machine(&l4, &own)?;
         let keys = keys(&config.cookie.key_file)?;
         let (agent, pending) = Agent::start(&config, keys).map_err(|error| error.to_string())?;
         for vip in &config.vips {
@@ -140,7 +138,7 @@ impl Keeper {
         if own.listen != self.own.listen {
             warn!("l4.agent.listen: changes with the next start");
         }
-        let config = section::of_this_machine(&l4, &own)?;
+        let config = machine::of_this_machine(&l4, &own)?;
         if config.pin_dir != self.agent.config().pin_dir {
             return Err("l4.pin_dir: expected it to stay; start another agent".to_owned());
         }

@@ -164,7 +164,7 @@ impl Controller {
                 change.ratio
             );
             record(out, RecordKind::Underestimated, Some(&b.name.clone()), line);
-            self.end_refresh(id);
+            self.experiments.end(id, &mut self.backends);
             self.drifted("a backend completes more than its estimated capacity".to_owned());
         }
         self.conclude_relearning(now, out);
@@ -281,13 +281,12 @@ impl Controller {
             change.requests, change.seconds
         );
         record(out, RecordKind::Drift, Some(&name), line);
-        self.end_refresh(id);
+        self.experiments.end(id, &mut self.backends);
         self.drifted(format!("{name} works at {ratio:.2} of its rate before"));
     }
 
     fn drifted(&mut self, reason: String) {
-        self.gate.end_trial();
-        self.proposals.abandon();
+        self.drop_trial_and_search();
         self.gate.raise(Urgent::Drift(reason));
     }
 }
@@ -300,7 +299,6 @@ fn is_alike(ratio: f64, other: f64) -> bool {
 mod tests {
 
     use super::*;
-    use crate::commit::plan::Decision;
     use crate::gate::trial::PoolWindow;
     use crate::spec::{BackendSpec, ServiceSpec};
 
@@ -365,21 +363,5 @@ mod tests {
         assert_eq!(seen(change), (false, false), "the watch has other cores than are believed");
         let beyond = Change { is_beyond_cores: true, ..change };
         assert_eq!(seen(beyond), (true, true), "which does not matter where none explain it");
-    }
-
-    #[test]
-    fn a_plan_for_a_change_removes_pins() {
-        for kind in [true, false] {
-            let mut controller = controller(100.0);
-            controller.commitment.adopt(Decision::default(), None);
-            controller.pins_moved(Nanos::ZERO);
-            let decision = if kind {
-                controller.decide_for_drift(at(10))
-            } else {
-                controller.decide_for_changed_pool(at(10))
-            };
-            assert_eq!(decision.wishes.len(), 3);
-            assert!(!controller.experiments.has_new_pins(), "no second plan for it");
-        }
     }
 }

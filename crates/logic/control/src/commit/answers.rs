@@ -113,9 +113,8 @@ impl Controller {
             self.phase.set(Phase::Exploring, "the configuration changed", out);
         }
         self.phase.restart(now);
-        self.proposals.abandon();
+        self.drop_trial_and_search();
         self.experiments.clear();
-        self.gate.end_trial();
         self.commitment.abandon();
         self.spec = spec;
         self.gate.raise(Urgent::Pool("the configuration changed".to_owned()));

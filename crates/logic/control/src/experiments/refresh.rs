@@ -6,12 +6,12 @@
 
 use std::time::Duration;
 
-use plimsoll_model::{BackendId, MethodKind, Nanos, Traffic};
+use plimsoll_model::{BackendId, MethodKind, Nanos};
 
 use crate::backend::{Backend, Pin};
-use crate::controller::{Controller, record};
+use crate::controller::record;
 use crate::event::{Action, RecordKind};
-use crate::show::view::Phase;
+use crate::experiments::Experiments;
 use crate::tuning::belief::knowledge::OPTIMISM;
 use crate::tuning::experiments::refresh::{
     CLOSEST, FIRST_WAIT, FORGOTTEN, LEAST, LOAD, LONGEST_WAIT, MOST, NEWS, PARKED_LOAD, RAISE,
@@ -40,42 +40,58 @@ impl Default for Due {
     }
 }
 
-impl Controller {
-    /// Once per window: ends measurements that have shown enough, and begins those that are worth it.
-    pub(crate) fn refresh(&mut self, now: Nanos, out: &mut Vec<Action>) {
-        self.end_refreshes(now);
-        let idle = !self.commitment.is_pending()
-            && !self.gate.is_on_trial()
-            && self.gate.urgent().is_none()
-            && !self.commitment.is_owed();
-        // Means show neither the load that a measurement gives nor what comes of it, before it has ended.
-        let calm = self.spec.refresh
-            && self.balancer.traffic() == Traffic::Counted
-            && idle
-            && self.phase.is(Phase::Steady)
-            && !self.proposals.is_searching()
-            && !self.is_ramping(now)
-            && !self.is_in_distress()
-            && self.is_calm(now);
-        if !calm
-            || !self.experiments.refreshes.is_empty()
-            || self.balancer.kind() == MethodKind::NoLiveWeights
+/// What a measurement depends on beside the backends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setting {
+    /// The pool is steady: nothing is being learned.
+    pub is_steady: bool,
+    /// Measurements are wanted, requests are counted, nothing else changes weights, and queues have followed the last
+    /// change.
+    pub may_begin: bool,
+    pub kind: MethodKind,
+    pub rate_rps: f64,
+}
+
+impl Experiments {
+    /// Once per window: ends measurements that have shown enough, and begins those that are worth it. Returns whether
+    /// pins have changed.
+    #[must_use]
+    pub fn refresh(
+        &mut self,
+        now: Nanos,
+        backends: &mut [Backend],
+        setting: Setting,
+        out: &mut Vec<Action>,
+    ) -> bool {
+        let ended = self.end_due(now, backends, setting.is_steady);
+        self.begin_due(now, backends, setting, out) | ended
+    }
+
+    fn begin_due(
+        &mut self,
+        now: Nanos,
+        backends: &mut [Backend],
+        setting: Setting,
+        out: &mut Vec<Action>,
+    ) -> bool {
+        if !setting.may_begin
+            || !self.refreshes.is_empty()
+            || setting.kind == MethodKind::NoLiveWeights
         {
-            return;
+            return false;
         }
         let capacity = |b: &Backend| b.knowledge.capacity_rps().unwrap_or(0.0);
-        let usable = || self.backends.iter().filter(|b| b.is_usable());
+        let usable = || backends.iter().filter(|b| b.is_usable());
         let all: f64 = usable().map(capacity).sum();
         if usable().count() < 2 {
             // There is no other backend to take the difference.
-            return;
+            return false;
         }
-        let load = self.traffic.rate() / all.max(1e-9);
+        let load = setting.rate_rps / all.max(1e-9);
         if !(LOAD.0..=LOAD.1).contains(&load) {
-            return;
+            return false;
         }
-        let mut wanted: Vec<(f64, usize)> = self
-            .backends
+        let mut wanted: Vec<(f64, usize)> = backends
             .iter()
             .enumerate()
             // Under CPU quotas, and of slow backends, only lasting work shows the capacity, and measuring would cause it.
@@ -86,25 +102,21 @@ impl Controller {
         wanted.sort_by(|a, b| b.0.total_cmp(&a.0));
         let mut room = SHARE * all;
         for (_, i) in wanted {
-            let needs = capacity(&self.backends[i]);
-            if !self.experiments.refreshes.is_empty() && needs > room {
+            let needs = capacity(&backends[i]);
+            if !self.refreshes.is_empty() && needs > room {
                 continue;
             }
             room -= needs;
-            self.begin_refresh(now, i, out);
+            self.begin(now, &mut backends[i], setting.kind, out);
         }
-        if !self.experiments.refreshes.is_empty() {
-            self.pins_moved(now);
-        }
+        !self.refreshes.is_empty()
     }
 
-    fn begin_refresh(&mut self, now: Nanos, i: usize, out: &mut Vec<Action>) {
-        let split = self.balancer.kind() == MethodKind::Split;
-        let b = &mut self.backends[i];
+    fn begin(&mut self, now: Nanos, b: &mut Backend, kind: MethodKind, out: &mut Vec<Action>) {
         let capacity_rps = b.knowledge.capacity_rps().unwrap_or(0.0);
         let parked = b.programmed == Some(0);
         let bound_rps = capacity_rps * if b.knowledge.is_lower_bound() { OPTIMISM } else { 1.0 };
-        b.pin = Some(match (split, parked) {
+        b.pin = Some(match (kind == MethodKind::Split, parked) {
             (true, true) => Pin::Exactly(PARKED_LOAD * capacity_rps),
             (true, false) => {
                 let load = b.recent.rate_rps;
@@ -113,61 +125,55 @@ impl Controller {
             (false, true) => Pin::Times(1.0),
             (false, false) => Pin::Times(RAISE),
         });
-        self.experiments.refreshes.push(Refresh {
-            id: b.id,
-            since: now,
-            served: 0.0,
-            capacity_rps,
-        });
+        self.pins_changed = true;
+        self.refreshes.push(Refresh { id: b.id, since: now, served: 0.0, capacity_rps });
         let why =
             if parked { "it gets no traffic" } else { "its traffic is too low to infer them" };
         let line = format!("capacity and curve are measured for some seconds: {why}");
         record(out, RecordKind::Refresh, Some(&b.name), line);
     }
 
-    fn end_refreshes(&mut self, now: Nanos) {
+    fn end_due(&mut self, now: Nanos, backends: &mut [Backend], is_steady: bool) -> bool {
         let mut done = Vec::new();
-        for r in &mut self.experiments.refreshes {
-            let Some(b) = self.backends.iter().find(|b| b.id == r.id) else {
+        for r in &mut self.refreshes {
+            let Some(b) = backends.iter().find(|b| b.id == r.id) else {
                 done.push(r.id);
                 continue;
             };
             r.served += b.recent.rate_rps;
             let took = now.since(r.since);
             let enough = (r.served >= REQUESTS && took >= LEAST) || took >= MOST;
-            if enough || !b.is_usable() || !self.phase.is(Phase::Steady) {
+            if enough || !b.is_usable() || !is_steady {
                 done.push(r.id);
             }
         }
-        for id in done {
-            self.end_refresh(id);
-            self.pins_moved(now);
-            if let Some(b) = self.get(id) {
-                let Due { wait, .. } = b.refresh_due;
-                b.refresh_due.at = now + wait;
+        for id in &done {
+            self.end(*id, backends);
+            self.pins_changed = true;
+            if let Some(b) = backends.iter_mut().find(|b| b.id == *id) {
+                b.refresh_due.at = now + b.refresh_due.wait;
             }
         }
+        !done.is_empty()
     }
 
-    /// Called when pins have changed.
-    pub(crate) fn pins_moved(&mut self, now: Nanos) {
-        self.experiments.pins_changed = true;
-        self.gate.decide_at(now);
-    }
-
-    /// Pins were meant for the pool as it was: a backend that returns would have to take the rest of the traffic.
-    pub(crate) fn stop_refreshing(&mut self, now: Nanos) {
-        for id in self.experiments.refreshes.iter().map(|r| r.id).collect::<Vec<_>>() {
-            self.end_refresh(id);
-            self.pins_moved(now);
+    /// Ends all measurements: pins were meant for the pool as it was, and a backend that returns would have to take the
+    /// rest of the traffic. Returns whether there was one.
+    #[must_use]
+    pub fn stop(&mut self, backends: &mut [Backend]) -> bool {
+        let had_any = !self.refreshes.is_empty();
+        for id in self.refreshes.iter().map(|r| r.id).collect::<Vec<_>>() {
+            self.end(id, backends);
+            self.pins_changed = true;
         }
+        had_any
     }
 
-    /// Ends a measurement, if there is one, and schedules the next.
-    pub(crate) fn end_refresh(&mut self, id: BackendId) {
-        let Some(at) = self.experiments.refreshes.iter().position(|r| r.id == id) else { return };
-        let r = self.experiments.refreshes.remove(at);
-        let Some(b) = self.get(id) else { return };
+    /// Ends the backend's measurement, if there is one, and schedules the next.
+    pub fn end(&mut self, id: BackendId, backends: &mut [Backend]) {
+        let Some(at) = self.refreshes.iter().position(|r| r.id == id) else { return };
+        let r = self.refreshes.remove(at);
+        let Some(b) = backends.iter_mut().find(|b| b.id == id) else { return };
         b.pin = None;
         let capacity = b.knowledge.capacity_rps().unwrap_or(r.capacity_rps);
         let news = (capacity / r.capacity_rps.max(1e-9) - 1.0).abs() > NEWS;
@@ -195,11 +201,14 @@ fn uncertainty(now: Nanos, b: &Backend) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_model::{BalancerReport, FailureKind, Method};
+    use plimsoll_model::{BalancerReport, FailureKind, Method, Traffic};
 
     use super::*;
+    use crate::commit::plan::Decision;
+    use crate::controller::Controller;
     use crate::event::Event;
     use crate::gate::trial::PoolWindow;
+    use crate::show::view::Phase;
     use crate::spec::{BackendSpec, CurveChoice, ServiceSpec};
 
     #[test]
@@ -210,21 +219,47 @@ mod tests {
         let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
         let mut out = Vec::new();
         controller.on_liveness(Nanos::ZERO, BackendId(1), 3, None, Nanos::ZERO, &mut out);
-        controller.begin_refresh(now, 0, &mut out);
+        let begin = |controller: &mut Controller, out: &mut Vec<Action>| {
+            let Controller { experiments, backends, .. } = controller;
+            experiments.begin(now, &mut backends[0], MethodKind::Split, out);
+        };
+        begin(&mut controller, &mut out);
         assert!(controller.backends[0].pin.is_some());
+        assert!(controller.experiments.take_new_pins());
         let refused = Some(FailureKind::Refused);
         controller.on_liveness(now, BackendId(1), 0, refused, now, &mut out);
         assert!(
             controller.backends[0].pin.is_none() && controller.experiments.refreshes.is_empty()
         );
         assert!(controller.experiments.pins_changed, "what was given is taken back");
-        controller.begin_refresh(now, 0, &mut out);
+        begin(&mut controller, &mut out);
         (0..2).for_each(|_| controller.on_liveness(now, BackendId(1), 3, None, now, &mut out));
         assert!(controller.backends[0].pin.is_some(), "two successful rounds return no backend");
         controller.on_liveness(now, BackendId(1), 3, None, now, &mut out);
         assert!(
             controller.backends[0].pin.is_none() && controller.experiments.refreshes.is_empty()
         );
+    }
+
+    #[test]
+    fn a_plan_for_a_change_takes_up_pins() {
+        let backends = (0..3).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
+        let spec = ServiceSpec::new("shop", backends.collect());
+        let now = Nanos(10_000_000_000);
+        for is_drift in [true, false] {
+            let mut controller = Controller::new(spec.clone(), None, Nanos::ZERO, 1);
+            let (seconds, started) = (1.0, 100.0);
+            controller.traffic.push(PoolWindow { at: now, seconds, started, request_seconds: 1.0 });
+            controller.commitment.adopt(Decision::default(), None);
+            controller.experiments.pins_changed = true;
+            let decision = if is_drift {
+                controller.decide_for_drift(now)
+            } else {
+                controller.decide_for_changed_pool(now)
+            };
+            assert_eq!(decision.wishes.len(), 3);
+            assert!(!controller.experiments.has_new_pins(), "no second plan for it");
+        }
     }
 
     #[test]

@@ -1,19 +1,20 @@
 //! When decisions are made and whether they are programmed: limits on how often and how far weights change,
-//! hysteresis, trial and rollback.
+//! hysteresis, trial and rollback; corrections for backlogs between them.
 
 use std::time::Duration;
 
-use plimsoll_model::{BackendId, MethodKind, Nanos, Plan, PlanEntry, PlanKind, Traffic};
+use plimsoll_model::{Method, MethodKind, Nanos, Plan, PlanEntry, PlanKind, Traffic};
 
 use crate::backend::Backend;
 use crate::commit::commitment::Sent;
-use crate::commit::plan::{Decision, Why, Wish};
+use crate::commit::plan::{Decision, Why};
 use crate::controller::{Controller, record};
 use crate::event::{Action, RecordKind};
-use crate::propose::in_flight;
+use crate::gate::worth::InForce;
+use crate::propose::backlog::Corrected;
 use crate::propose::reserve::{Reserve, have_two_hold_weight};
 use crate::propose::search::{Question, Searched};
-use crate::propose::split;
+use crate::propose::{as_is, backlog, in_flight, split};
 use crate::show::view::Phase;
 use crate::tuning::gate::decide::{
     AHEAD, EXPLORE_EVERY, FIRST_LOOK, FIRST_RATES, IDLE_RPS, LATE_WINDOW, LONGEST_TURN_S,
@@ -277,9 +278,15 @@ impl Controller {
         if self.gate.has_rejected(now, decision.rate_rps, &decision.shares()) {
             return;
         }
+        let in_force = InForce {
+            backends: &self.backends,
+            decision: self.commitment.decision(),
+            kind: self.balancer.kind(),
+            min_change: self.spec.min_change,
+        };
         let is_worth_it = match self.phase.get() {
-            Phase::Steady => self.is_worth_it(&decision),
-            Phase::ShortOfCapacity => self.is_worth_it_when_short(&decision),
+            Phase::Steady => in_force.is_beaten_by(&decision),
+            Phase::ShortOfCapacity => in_force.is_beaten_when_short_by(&decision),
             Phase::Exploring | Phase::Observing => true,
         };
         if !is_worth_it && !self.is_ramping(now) {
@@ -386,27 +393,51 @@ impl Controller {
             worse.before_us / 1e3
         );
         record(out, RecordKind::Rollback, None, reason.clone());
-        let decision = self.decision_of(&worse.weights);
+        let decision = as_is::take_back(&self.backends, &worse.weights, rate);
         self.program(now, decision, Why::new(PlanKind::RolledBack, reason), false, out);
         self.gate.decide_at(now + STEADY_EVERY);
     }
 
-    fn decision_of(&self, weights: &[(BackendId, u32)]) -> Decision {
-        let usable = |id| self.backends.iter().any(|b| b.id == id && b.is_usable());
-        let total: f64 =
-            weights.iter().filter(|(id, _)| usable(*id)).map(|(_, w)| f64::from(*w)).sum();
-        let wishes = weights
-            .iter()
-            .filter(|(id, _)| usable(*id))
-            .map(|&(id, weight)| Wish {
-                id,
-                share: f64::from(weight) / total.max(1.0),
-                weight,
-                expected_us: None,
-                reason: "rolled back: response times rose".to_owned(),
-            })
-            .collect();
-        Decision { wishes, rate_rps: self.traffic.rate(), ..Decision::default() }
+    /// Between two decisions: corrects the last one's weights for the present backlogs.
+    pub(crate) fn follow_backlogs(&mut self, now: Nanos, out: &mut Vec<Action>) {
+        if !self.may_follow_backlogs(now) {
+            return;
+        }
+        let Some(decision) = self.commitment.decision() else { return };
+        let rate_rps = self.traffic.rate();
+        let arrivals = rate_rps * self.bearable_interval().as_secs_f64();
+        let min_change = self.spec.min_change;
+        let Some(correction) =
+            backlog::correct(&self.backends, decision, rate_rps, arrivals, min_change)
+        else {
+            return;
+        };
+        let mut decision = decision.clone();
+        for (wish, (_, weight)) in decision.wishes.iter_mut().zip(&correction.weights) {
+            if let Some(b) = self.backends.iter_mut().find(|b| b.id == wish.id) {
+                b.corrected = Some(Corrected { planned: wish.weight, held: *weight });
+            }
+            wish.weight = *weight;
+        }
+        let entries = correction.entries(&self.backends);
+        let epoch = self.commitment.send(now, decision, correction.held, Sent::Correction);
+        let reason = "corrected for backlogs".to_owned();
+        let kind = PlanKind::Backlog;
+        out.push(Action::Correct(Plan { epoch, at: now, kind, reason, entries }));
+    }
+
+    /// The balancer splits by weights without keys and may be steered, there is traffic, backends are watched, none of them
+    /// is being measured or set aside, no weights are owed, and the last change is long enough ago.
+    fn may_follow_backlogs(&self, now: Nanos) -> bool {
+        self.balancer.method().is_some_and(Method::is_keyless_split)
+            && self.watches()
+            && self.may_steer()
+            && !self.commitment.is_owed()
+            && self.commitment.may_answer_foreign(now)
+            && self.is_paced(now)
+            && self.traffic.rate() >= IDLE_RPS
+            && !self.is_pinned()
+            && self.aside().next().is_none()
     }
 }
 

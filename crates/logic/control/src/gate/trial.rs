@@ -196,6 +196,12 @@ impl Rejected {
     }
 }
 
+/// The shares that weights give under a split.
+pub(crate) fn shares_of(weights: &[(BackendId, u32)]) -> Vec<(BackendId, f64)> {
+    let sum: f64 = weights.iter().map(|(_, weight)| f64::from(*weight)).sum();
+    weights.iter().map(|(id, weight)| (*id, f64::from(*weight) / sum.max(1.0))).collect()
+}
+
 /// The part of the traffic that moves between two sets of shares: half the sum of differences.
 pub(crate) fn moved(from: &[(BackendId, f64)], to: &[(BackendId, f64)]) -> f64 {
     let share = |of: &[(BackendId, f64)], id: BackendId| {

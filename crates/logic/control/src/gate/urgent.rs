@@ -1,15 +1,14 @@
-//! Plans that cannot wait for the next round: a backend fails, returns or changes its service rate, or the balancer
-//! does not hold the weights it was given. Also the weights for a pool of which little is known.
+//! Plans that cannot wait for the next round: a backend fails, returns or changes its service rate, the balancer does
+//! not hold the weights it was given, or the controller begins or stops.
 
-use plimsoll_model::{BackendId, MethodKind, Nanos, PlanKind};
+use plimsoll_model::{BackendId, MethodKind, Nanos, Plan, PlanEntry, PlanKind};
 
 use crate::backend::Backend;
-use crate::commit::plan::{Decision, Why, Wish};
+use crate::commit::plan::{Decision, Why};
 use crate::controller::{Controller, record};
 use crate::event::{Action, RecordKind};
 use crate::gate::pace::Urgent;
-use crate::propose::in_flight;
-use crate::propose::split;
+use crate::propose::{as_is, in_flight, split};
 use crate::tuning::gate::decide::{EXPLORE_EVERY, IDLE_RPS, RESCUE_EVERY};
 
 impl Controller {
@@ -152,90 +151,54 @@ impl Controller {
         self.keep_as_is(now)
     }
 
-    /// Its capacity over the mean capacity of the backends with a weight, at most 1; 1 while it is unknown.
-    fn size_beside_others(&self, b: &Backend) -> f64 {
-        let known = |b: &Backend| b.knowledge.capacity_rps();
-        let serving = self.backends.iter().filter(|b| b.programmed.is_some_and(|w| w > 0));
-        let all: Vec<f64> = serving.filter_map(known).collect();
-        let mean = all.iter().sum::<f64>() / all.len().max(1) as f64;
-        known(b).filter(|_| mean > 0.0).map_or(1.0, |capacity| (capacity / mean).min(1.0))
-    }
-
-    /// The mean weight of the backends that hold one and are not in slow start; 1 where there is none.
-    fn typical_weight(&self) -> f64 {
-        let settled = |b: &&Backend| b.is_usable() && b.ramping_since.is_none();
-        let held = self.backends.iter().filter(settled).filter_map(Backend::planned_weight);
-        let held: Vec<f64> = held.filter(|&w| w > 0).map(f64::from).collect();
-        (held.iter().sum::<f64>() / held.len().max(1) as f64).max(1.0)
-    }
-
-    /// The weight that a backend keeps; one that joins, returns or had none gets the typical weight, scaled down by its
-    /// capacity where that is known.
-    pub(crate) fn weight_as_is(&self, b: &Backend, ramp: f64) -> u32 {
-        let w = match b.planned_weight().filter(|&w| w > 0 && b.ramping_since.is_none()) {
-            Some(held) => f64::from(held),
-            None => self.typical_weight() * self.size_beside_others(b),
-        };
-        ((w * ramp).round() as u32).max(1)
-    }
-
-    /// The weights in force without the backends that may not serve; one that joins begins with a small one.
+    /// The weights in force, for the backends that may serve.
     fn keep_as_is(&self, now: Nanos) -> Decision {
-        let usable = || self.backends.iter().filter(|b| b.is_usable());
-        let wanted = |b: &Backend| self.weight_as_is(b, b.ramp(now));
-        let total: f64 = usable().map(|b| f64::from(wanted(b))).sum();
-        let wishes = usable()
-            .map(|b| Wish {
-                id: b.id,
-                share: f64::from(wanted(b)) / total,
-                weight: wanted(b),
-                expected_us: None,
-                reason: "unchanged: not enough is known to change it".to_owned(),
-            })
-            .collect();
-        Decision {
-            wishes,
-            rate_rps: self.traffic.rate(),
-            still_learning: true,
-            ..Decision::default()
-        }
+        as_is::keep(now, &self.backends, self.traffic.rate())
     }
 
+    /// Programs the weights from before a restart.
     pub(crate) fn resume_with(
         &mut self,
         now: Nanos,
         weights: &[(BackendId, u32)],
         out: &mut Vec<Action>,
     ) {
-        let usable = |id| self.backends.iter().any(|b| b.id == id && b.is_usable());
-        let serve = || weights.iter().filter(|(id, _)| usable(*id));
-        let total: f64 = serve().map(|(_, w)| f64::from(*w)).sum();
-        if total <= 0.0 {
-            return;
-        }
-        // A backend that joined since the memory was saved gets the typical weight: without an entry it would keep the
-        // balancer's.
-        let typical = total / serve().filter(|(_, w)| *w > 0).count() as f64;
-        let known = |id| weights.iter().any(|(known, _)| *known == id);
-        let joined = self.backends.iter().filter(|b| b.is_usable() && !known(b.id)).map(|b| {
-            let weight = ((typical * b.ramp(now)).round() as u32).max(1);
-            (b.id, weight, "joined since the last save: the mean weight of the others")
-        });
-        let resumed =
-            serve().map(|&(id, weight)| (id, weight, "the weight from before the restart"));
-        let all: Vec<(BackendId, u32, &str)> = resumed.chain(joined).collect();
-        let total: f64 = all.iter().map(|(_, w, _)| f64::from(*w)).sum();
-        let wish = |(id, weight, reason): (BackendId, u32, &str)| Wish {
-            id,
-            share: f64::from(weight) / total,
-            weight,
-            expected_us: None,
-            reason: reason.to_owned(),
-        };
-        let wishes = all.into_iter().map(wish).collect();
-        let decision = Decision { wishes, ..Decision::default() };
+        let Some(decision) = as_is::resume(now, &self.backends, weights) else { return };
         let words = "resumed with the weights from before the restart";
         self.program(now, decision, Why::new(PlanKind::Resumed, words), false, out);
         self.gate.decide_at(now + EXPLORE_EVERY);
+    }
+
+    /// Programs the weights that the balancer keeps after a clean exit, if the present ones need correcting. A
+    /// controller that has decided nothing leaves the weights as it found them.
+    pub(crate) fn leave(&mut self, now: Nanos, out: &mut Vec<Action>) {
+        if !self.may_steer() || !self.balancer.is_fresh(now) || self.commitment.decision().is_none()
+        {
+            return;
+        }
+        // Pins end with the controller.
+        for b in &mut self.backends {
+            if b.pin.take().is_some() {
+                b.programmed = None;
+            }
+        }
+        let weights = as_is::leave(&self.reserve(), self.traffic.peak_rps());
+        let sum: f64 = weights.iter().map(|(_, weight)| f64::from(*weight)).sum();
+        let held = |id| self.backends.iter().find(|b| b.id == id).and_then(|b| b.programmed);
+        let unchanged =
+            !self.spec.subsets && weights.iter().all(|(id, weight)| held(*id) == Some(*weight));
+        // A plan under way may lead to other weights than the present ones.
+        if sum == 0.0 || (unchanged && !self.commitment.is_pending()) {
+            return;
+        }
+        let entry =
+            |&(backend, weight)| PlanEntry { backend, share: f64::from(weight) / sum, weight };
+        let mut entries: Vec<PlanEntry> = weights.iter().map(entry).collect();
+        entries.sort_by_key(|e| e.backend);
+        let epoch = self.commitment.next_epoch();
+        let reason = "Plimsoll stops: every healthy backend gets a weight".to_owned();
+        record(out, RecordKind::Plan, None, format!("plan {epoch}: {reason}"));
+        let kind = PlanKind::Leaving;
+        out.push(Action::Program(Plan { epoch, at: now, kind, reason, entries }));
     }
 }

@@ -13,17 +13,26 @@ use plimsoll_model::{BackendId, Curve, MethodKind};
 
 use crate::backend::Backend;
 use crate::commit::plan::{AsIs, Decision};
-use crate::controller::Controller;
-use crate::gate::trial::moved;
+use crate::gate::trial::{moved, shares_of};
 use crate::tuning::gate::worth::{MIN_GAIN, ROUNDED, SHORT};
 
-impl Controller {
+/// What a new decision is held against.
+pub(crate) struct InForce<'a> {
+    pub backends: &'a [Backend],
+    /// The last decision, if there was one: without it any decision is worth programming.
+    pub decision: Option<&'a Decision>,
+    pub kind: MethodKind,
+    /// The part of the traffic that a change must move.
+    pub min_change: f64,
+}
+
+impl InForce<'_> {
     /// Whether the decision moves enough traffic and promises enough gain.
-    pub(crate) fn is_worth_it(&self, decision: &Decision) -> bool {
-        if self.commitment.decision().is_none() {
+    pub fn is_beaten_by(&self, decision: &Decision) -> bool {
+        if self.decision.is_none() {
             return true;
         }
-        if !self.moves(decision, self.spec.min_change) {
+        if !self.is_moved_by(decision, self.min_change) {
             return false;
         }
         let as_is = decision.as_is.clone().or_else(|| self.split_as_is(decision.rate_rps));
@@ -36,13 +45,13 @@ impl Controller {
     }
 
     /// The same for a pool that is short of capacity.
-    pub(crate) fn is_worth_it_when_short(&self, decision: &Decision) -> bool {
-        self.moves(decision, SHORT * self.spec.min_change)
+    pub fn is_beaten_when_short_by(&self, decision: &Decision) -> bool {
+        self.is_moved_by(decision, SHORT * self.min_change)
     }
 
     /// Whether the decision moves at least this part of the traffic.
-    fn moves(&self, decision: &Decision, part: f64) -> bool {
-        let Some(last) = self.commitment.decision() else { return true };
+    fn is_moved_by(&self, decision: &Decision, part: f64) -> bool {
+        let Some(last) = self.decision else { return true };
         // Simulated shares are comparable only with those of the same model.
         let before = decision.as_is.as_ref().map_or_else(|| last.shares(), |a| a.shares.clone());
         moved(&before, &decision.shares()) >= part && self.moves_weights(decision, part - ROUNDED)
@@ -51,16 +60,17 @@ impl Controller {
     /// Whether its weights move this part of the traffic against the weights in force, where shares follow from
     /// weights. (The last decision may have equalled the weights in force only by rounding.)
     fn moves_weights(&self, decision: &Decision, part: f64) -> bool {
-        if self.balancer.kind() != MethodKind::Split {
+        if self.kind != MethodKind::Split {
             return true;
         }
-        let wanted = decision.wishes.iter().map(|w| (w.id, w.weight)).collect();
-        moved(&self.shares_in_force(), &shares(wanted)) >= part
+        let wanted: Vec<_> = decision.wishes.iter().map(|w| (w.id, w.weight)).collect();
+        moved(&self.shares(), &shares_of(&wanted)) >= part
     }
 
     /// The shares that the weights in force give under a split, over the backends whose weight is known.
-    fn shares_in_force(&self) -> Vec<(BackendId, f64)> {
-        shares(self.backends.iter().filter_map(|b| Some((b.id, b.planned_weight()?))).collect())
+    fn shares(&self) -> Vec<(BackendId, f64)> {
+        let held = self.backends.iter().filter_map(|b| Some((b.id, b.planned_weight()?)));
+        shares_of(&held.collect::<Vec<_>>())
     }
 
     /// The risk of a change: the traffic that it moves goes to backends whose capacity is known only to within its
@@ -76,10 +86,10 @@ impl Controller {
 
     /// The expectation of the curves for the weights in force, under a split.
     fn split_as_is(&self, rate_rps: f64) -> Option<AsIs> {
-        if self.balancer.kind() != MethodKind::Split {
+        if self.kind != MethodKind::Split {
             return None;
         }
-        let shares = self.shares_in_force();
+        let shares = self.shares();
         if shares.len() < self.backends.len() {
             return None;
         }
@@ -91,18 +101,13 @@ impl Controller {
     }
 }
 
-fn shares(weights: Vec<(BackendId, u32)>) -> Vec<(BackendId, f64)> {
-    let sum: f64 = weights.iter().map(|(_, weight)| f64::from(*weight)).sum();
-    weights.into_iter().map(|(id, weight)| (id, f64::from(weight) / sum.max(1.0))).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use plimsoll_model::{Method, Nanos};
+    use std::time::Duration;
 
     use super::*;
     use crate::commit::plan::Wish;
-    use crate::spec::{BackendSpec, ServiceSpec};
+    use crate::spec::BackendSpec;
 
     fn decision(shares: [f64; 2], expected_us: f64) -> Decision {
         let wish = |(i, share): (usize, f64)| Wish {
@@ -116,18 +121,29 @@ mod tests {
         Decision { wishes, expected_us: Some(expected_us), ..Decision::default() }
     }
 
+    fn backends() -> [Backend; 2] {
+        [0, 1].map(|i| {
+            let spec = BackendSpec { id: BackendId(i), name: format!("s{i}") };
+            Backend::new(&spec, Duration::ZERO)
+        })
+    }
+
+    fn in_force<'a>(
+        backends: &'a [Backend],
+        decision: &'a Decision,
+        kind: MethodKind,
+    ) -> InForce<'a> {
+        InForce { backends, decision: Some(decision), kind, min_change: 0.01 }
+    }
+
     #[test]
     fn under_an_in_flight_method_a_change_must_gain_more_than_it_risks() {
-        let backends = (0..2).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
-        let spec = ServiceSpec::new("shop", backends.collect());
-        let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
-        let leastconn = Method { name: "leastconn".to_owned(), kind: MethodKind::InFlight };
-        controller.balancer.set_method(leastconn);
-        controller.commitment.adopt(decision([0.9, 0.1], 1e4), None);
+        let (backends, last) = (backends(), decision([0.9, 0.1], 1e4));
+        let in_force = in_force(&backends, &last, MethodKind::InFlight);
         let as_is = AsIs { shares: vec![(BackendId(0), 0.5), (BackendId(1), 0.5)], mean_us: 1e4 };
         let worth = |shares, expected_us| {
             let as_is = Some(as_is.clone());
-            controller.is_worth_it(&Decision { as_is, ..decision(shares, expected_us) })
+            in_force.is_beaten_by(&Decision { as_is, ..decision(shares, expected_us) })
         };
         // Both capacities are unknown: moving 10 % of the traffic risks 10 % of the mean.
         assert!(!worth([0.6, 0.4], 0.95e4));
@@ -138,22 +154,19 @@ mod tests {
         );
         assert!(!worth([0.52, 0.48], 1.0e4), "it gains nothing");
         let untried = decision([0.6, 0.4], 2e4);
-        assert!(controller.is_worth_it(&untried), "nothing to compare with");
+        assert!(in_force.is_beaten_by(&untried), "nothing to compare with");
     }
 
     #[test]
     fn under_a_split_a_change_is_compared_with_the_weights_in_force_too() {
-        let backends = (0..2).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
-        let spec = ServiceSpec::new("shop", backends.collect());
-        let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
-        let roundrobin = Method { name: "roundrobin".to_owned(), kind: MethodKind::Split };
-        controller.balancer.set_method(roundrobin);
-        for (b, held) in controller.backends.iter_mut().zip([57, 72]) {
+        let mut backends = backends();
+        for (b, held) in backends.iter_mut().zip([57, 72]) {
             b.programmed = Some(held);
         }
         // 57 of 129 are 0.442: by rounding that equals the last decision, and nearly the wanted one.
-        controller.commitment.adopt(decision([0.452, 0.548], 1e4), None);
-        assert!(!controller.is_worth_it(&decision([0.44, 0.56], 1e4)));
-        assert!(controller.is_worth_it(&decision([0.43, 0.57], 1e4)));
+        let last = decision([0.452, 0.548], 1e4);
+        let in_force = in_force(&backends, &last, MethodKind::Split);
+        assert!(!in_force.is_beaten_by(&decision([0.44, 0.56], 1e4)));
+        assert!(in_force.is_beaten_by(&decision([0.43, 0.57], 1e4)));
     }
 }

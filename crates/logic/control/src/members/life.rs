@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::tuning::members::life::{
-    BEYOND, BEYOND_DOUBT, BEYOND_USUAL, BROKEN, GAP, LEAST_ASIDE, LEAST_FAILED, MISSED, MOST_ASIDE,
-    MOST_FAILED, PACE_S, PAST, PATIENCE, REMEMBERED, USUAL_OVER,
+    BEYOND, BEYOND_DOUBT, BROKEN, GAP, LEAST_ASIDE, LEAST_FAILED, MISSED, MOST_ASIDE, MOST_FAILED,
+    PACE_S, PAST, PATIENCE, REMEMBERED, USUAL_OVER,
 };
 use plimsoll_model::{Nanos, ServerReport};
 
@@ -171,13 +171,14 @@ impl Life {
         self.lost.min(self.sent.saturating_sub(in_flight)) >= BROKEN * (1 + in_flight)
     }
 
-    /// The time without an answer after which it is set aside.
+    /// The time without an answer after which it is set aside: never before it is as long as the last waits for one
+    /// together.
     pub fn aside_after(&self, now: Nanos) -> Duration {
         let after = match self.has_past(now) {
             true => self.longest_pause().mul_f64(BEYOND).max(self.telling()),
             false => MOST_ASIDE,
         };
-        after.clamp(LEAST_ASIDE, MOST_ASIDE).max(self.usual_pause().mul_f64(BEYOND_USUAL))
+        after.clamp(LEAST_ASIDE, MOST_ASIDE).max(self.usual_pause().mul_f64(USUAL_OVER))
     }
 
     /// The time without an answer after which it counts as failed. `backlog` is the time that its waiting requests
@@ -240,8 +241,17 @@ mod tests {
         assert_eq!(life.failed_after(at(122_000), Duration::ZERO), LEAST_FAILED);
         life.observe(at(122_100), &server(2, n + 3, 0, n + 1));
         assert_eq!((life.silent(), life.longest_pause()), (None, Duration::from_secs(2)));
-        assert_eq!(life.aside_after(at(122_100)), MOST_ASIDE);
+        assert_eq!(life.aside_after(at(122_100)), Duration::from_secs(2), "the waits before it");
         assert_eq!(life.failed_after(at(122_100), Duration::ZERO), Duration::from_secs(6));
+    }
+
+    #[test]
+    fn slow_backend_is_not_set_aside_for_its_usual_waits() {
+        let mut life = Life::default();
+        // One answer a second, with the next request waiting.
+        (0..1_200).for_each(|k| life.observe(at(100 * k), &server(1, 1 + k / 10, 0, k / 10)));
+        let after = life.aside_after(at(120_000)).as_secs_f64();
+        assert!((5.0..8.0).contains(&after), "{after}");
     }
 
     #[test]

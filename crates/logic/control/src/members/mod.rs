@@ -2,7 +2,6 @@
 
 pub(crate) mod asking;
 pub(crate) mod health;
-pub(crate) mod leave;
 pub(crate) mod life;
 pub(crate) mod pool_health;
 pub(crate) mod silence;

@@ -236,8 +236,7 @@ impl Controller {
             }
         }
         self.stop_refreshing(now);
-        self.gate.end_trial();
-        self.proposals.abandon();
+        self.drop_trial_and_search();
     }
 
     /// If no backend serves, ejected ones are returned: some of their answers are right.

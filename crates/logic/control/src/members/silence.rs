@@ -140,8 +140,7 @@ impl Controller {
             b.in_flight
         );
         record(out, RecordKind::SetAside, Some(&name), reason.clone());
-        self.gate.end_trial();
-        self.proposals.abandon();
+        self.drop_trial_and_search();
         self.gate.raise(Urgent::Silence(format!("{name} was set aside: {reason}")));
     }
 

@@ -9,14 +9,11 @@
 //!
 //! It has no effect where an interval is much longer than a backlog lasts, and costs nothing there.
 
-use plimsoll_model::{BackendId, Method, Nanos, Plan, PlanEntry, PlanKind};
+use plimsoll_model::{BackendId, PlanEntry};
 
-use crate::commit::commitment::Sent;
+use crate::backend::Backend;
 use crate::commit::plan::{Decision, Wish};
-use crate::controller::Controller;
-use crate::event::Action;
-use crate::gate::trial::moved;
-use crate::tuning::gate::decide::IDLE_RPS;
+use crate::gate::trial::{moved, shares_of};
 use crate::tuning::propose::backlog::SWEEPS;
 use crate::tuning::propose::reserve::AFTER_A_LOSS;
 
@@ -86,113 +83,95 @@ fn corrected_shares(pool: &[Serving], arrivals: f64) -> Vec<f64> {
     shares
 }
 
-impl Controller {
-    /// Corrects the last decision's weights for the present backlogs, where that moves enough of the traffic.
-    pub(crate) fn follow_backlogs(&mut self, now: Nanos, out: &mut Vec<Action>) {
-        if !self.may_follow(now) {
-            return;
-        }
-        let needed = self.needs_corrections();
-        if !needed && self.backends.iter().all(|b| b.corrected.is_none()) {
-            return;
-        }
-        let Some(decision) = self.commitment.decision() else { return };
-        // If a backend joined or left since, a decision of its own follows.
-        let usable = |w: &Wish| self.backends.iter().any(|b| b.id == w.id && b.is_usable());
-        let members = self.backends.iter().filter(|b| b.is_usable()).count();
-        if members != decision.wishes.len() || !decision.wishes.iter().all(usable) {
-            return;
-        }
-        let planned = || decision.wishes.iter().map(|w| (w.id, w.weight)).collect();
-        let weights = if needed { self.corrected_weights(decision) } else { Some(planned()) };
-        let Some(weights) = weights else { return };
-        let held: Vec<(BackendId, u32)> = self
-            .backends
-            .iter()
-            .filter(|b| b.is_usable())
-            .filter_map(|b| Some((b.id, b.programmed?)))
-            .collect();
-        let moves = moved(&parts(&held), &parts(&weights));
-        if moves == 0.0 || (needed && moves < self.spec.min_change) {
-            return;
-        }
-        let mut decision = decision.clone();
-        for (wish, (_, weight)) in decision.wishes.iter_mut().zip(&weights) {
-            if let Some(b) = self.backends.iter_mut().find(|b| b.id == wish.id) {
-                b.corrected = Some(Corrected { planned: wish.weight, held: *weight });
-            }
-            wish.weight = *weight;
-        }
-        let epoch = self.commitment.send(now, decision, held, Sent::Correction);
-        let entries = parts(&weights).into_iter().zip(&weights);
+/// CPU quotas and slow requests make backlogs that last. Without them the planned weights serve nearly as well, and
+/// arrivals that are independent of the number in flight show the cores better.
+fn are_needed(backends: &[Backend]) -> bool {
+    backends.iter().any(|b| b.knowledge.is_held() || b.knowledge.is_slow())
+}
+
+/// Weights in place of the decision's.
+pub(crate) struct Correction {
+    /// In the order of the decision's wishes.
+    pub weights: Vec<(BackendId, u32)>,
+    /// The weights that the usable backends hold.
+    pub held: Vec<(BackendId, u32)>,
+}
+
+/// Corrects the decision's weights for the present backlogs, for `arrivals` until the next correction, where that moves
+/// `min_change` of the traffic; takes corrections back where they are no longer needed.
+pub(crate) fn correct(
+    backends: &[Backend],
+    decision: &Decision,
+    rate_rps: f64,
+    arrivals: f64,
+    min_change: f64,
+) -> Option<Correction> {
+    let needed = are_needed(backends);
+    if !needed && backends.iter().all(|b| b.corrected.is_none()) {
+        return None;
+    }
+    // If a backend joined or left since, a decision of its own follows.
+    let usable = || backends.iter().filter(|b| b.is_usable());
+    let is_usable = |w: &Wish| usable().any(|b| b.id == w.id);
+    if usable().count() != decision.wishes.len() || !decision.wishes.iter().all(is_usable) {
+        return None;
+    }
+    let weights = if needed {
+        corrected_weights(backends, decision, rate_rps, arrivals)?
+    } else {
+        decision.wishes.iter().map(|w| (w.id, w.weight)).collect()
+    };
+    let held: Vec<_> = usable().filter_map(|b| Some((b.id, b.programmed?))).collect();
+    let moves = moved(&shares_of(&held), &shares_of(&weights));
+    let is_enough = moves > 0.0 && (!needed || moves >= min_change);
+    is_enough.then_some(Correction { weights, held })
+}
+
+/// The corrected weights, in the order of the decision's wishes.
+fn corrected_weights(
+    backends: &[Backend],
+    decision: &Decision,
+    rate_rps: f64,
+    arrivals: f64,
+) -> Option<Vec<(BackendId, u32)>> {
+    let total: f64 = decision.wishes.iter().map(|w| f64::from(w.weight)).sum();
+    let serve = || decision.wishes.iter().filter(|w| w.weight > 0);
+    let serving = |w: &Wish| {
+        let b = backends.iter().find(|b| b.id == w.id)?;
+        let share = f64::from(w.weight) / total;
+        let known_rps = b.knowledge.capacity_rps().filter(|_| b.knowledge.is_known());
+        let spare = known_rps.map_or(share, |rps| (rps / rate_rps - share).max(0.0));
+        let grows = known_rps.is_some() && b.ramping_since.is_none();
+        let expected = share * w.expected_us.unwrap_or(1.0);
+        Some(Serving { share, expected, in_flight: f64::from(b.in_flight), spare, grows })
+    };
+    let pool: Vec<Serving> = serve().map(serving).collect::<Option<_>>()?;
+    if pool.len() < 2 {
+        return None;
+    }
+    let shares = corrected_shares(&pool, arrivals);
+    let greatest = decision.wishes.iter().map(|w| w.weight).max().map_or(0.0, f64::from);
+    let most = shares.iter().copied().fold(0.0, f64::max);
+    let mut corrected = shares.iter().map(|s| ((s / most * greatest).round() as u32).max(1));
+    let weight = |w: &Wish| {
+        let weight = if w.weight > 0 { corrected.next()? } else { 0 };
+        Some((w.id, weight))
+    };
+    decision.wishes.iter().map(weight).collect()
+}
+
+impl Correction {
+    /// Shares and weights: failed backends have weight 0, those reserved by an administrator no entry.
+    pub fn entries(&self, backends: &[Backend]) -> Vec<PlanEntry> {
+        let entries = shares_of(&self.weights).into_iter().zip(&self.weights);
         let mut entries: Vec<PlanEntry> = entries
             .map(|((backend, share), (_, weight))| PlanEntry { backend, share, weight: *weight })
             .collect();
-        let others = self.backends.iter().filter(|b| !b.is_usable() && !b.is_reserved());
+        let others = backends.iter().filter(|b| !b.is_usable() && !b.is_reserved());
         entries.extend(others.map(|b| PlanEntry { backend: b.id, share: 0.0, weight: 0 }));
         entries.sort_by_key(|e| e.backend);
-        let reason = "corrected for backlogs".to_owned();
-        let kind = PlanKind::Backlog;
-        out.push(Action::Correct(Plan { epoch, at: now, kind, reason, entries }));
+        entries
     }
-
-    /// CPU quotas and slow requests make backlogs that last. Without them the planned weights serve nearly as well, and
-    /// arrivals that are independent of the number in flight show the cores better.
-    fn needs_corrections(&self) -> bool {
-        self.backends.iter().any(|b| b.knowledge.is_held() || b.knowledge.is_slow())
-    }
-
-    /// Whether corrections are possible at all: the balancer splits by weights without keys, and backends are watched.
-    pub(crate) fn follows_backlogs(&self) -> bool {
-        self.balancer.method().is_some_and(Method::is_keyless_split) && self.watches()
-    }
-
-    /// The pool is as in the decision, no backend is being measured, and the last change is long enough ago.
-    fn may_follow(&self, now: Nanos) -> bool {
-        self.follows_backlogs()
-            && self.may_steer()
-            && !self.commitment.is_owed()
-            && self.commitment.may_answer_foreign(now)
-            && self.is_paced(now)
-            && self.traffic.rate() >= IDLE_RPS
-            && !self.is_pinned()
-            && self.aside().next().is_none()
-    }
-
-    /// The corrected weights, in the order of the decision's wishes.
-    fn corrected_weights(&self, decision: &Decision) -> Option<Vec<(BackendId, u32)>> {
-        let rate_rps = self.traffic.rate();
-        let total: f64 = decision.wishes.iter().map(|w| f64::from(w.weight)).sum();
-        let serve = || decision.wishes.iter().filter(|w| w.weight > 0);
-        let serving = |w: &Wish| {
-            let b = self.backends.iter().find(|b| b.id == w.id)?;
-            let share = f64::from(w.weight) / total;
-            let known_rps = b.knowledge.capacity_rps().filter(|_| b.knowledge.is_known());
-            let spare = known_rps.map_or(share, |rps| (rps / rate_rps - share).max(0.0));
-            let grows = known_rps.is_some() && b.ramping_since.is_none();
-            let expected = share * w.expected_us.unwrap_or(1.0);
-            Some(Serving { share, expected, in_flight: f64::from(b.in_flight), spare, grows })
-        };
-        let pool: Vec<Serving> = serve().map(serving).collect::<Option<_>>()?;
-        if pool.len() < 2 {
-            return None;
-        }
-        let arrivals = rate_rps * self.bearable_interval().as_secs_f64();
-        let shares = corrected_shares(&pool, arrivals);
-        let greatest = decision.wishes.iter().map(|w| w.weight).max().map_or(0.0, f64::from);
-        let most = shares.iter().copied().fold(0.0, f64::max);
-        let mut corrected = shares.iter().map(|s| ((s / most * greatest).round() as u32).max(1));
-        let weight = |w: &Wish| {
-            let weight = if w.weight > 0 { corrected.next()? } else { 0 };
-            Some((w.id, weight))
-        };
-        decision.wishes.iter().map(weight).collect()
-    }
-}
-
-fn parts(weights: &[(BackendId, u32)]) -> Vec<(BackendId, f64)> {
-    let sum: f64 = weights.iter().map(|(_, w)| f64::from(*w)).sum();
-    weights.iter().map(|(id, w)| (*id, f64::from(*w) / sum.max(1.0))).collect()
 }
 
 #[cfg(test)]

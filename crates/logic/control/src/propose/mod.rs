@@ -1,5 +1,6 @@
 //! What the weights should be, given the pool and its traffic.
 
+pub(crate) mod as_is;
 pub(crate) mod backlog;
 pub(crate) mod in_flight;
 pub(crate) mod proposals;

@@ -8,123 +8,92 @@ use plimsoll_model::{Curve, MethodKind, Nanos};
 use crate::backend::Backend;
 use crate::controller::Controller;
 use crate::propose::backlog::Corrected;
-use crate::show::view::{
-    BackendState, BackendView, Belief, CurveView, Phase, PlanView, ServiceView,
-};
+use crate::show::view::{BackendState, BackendView, CurveView, Phase, PlanView, ServiceView};
 use crate::tuning::show::view::{DRAWN, MOST};
 
-impl Controller {
-    /// The whole state for display.
-    pub fn view(&self, now: Nanos) -> ServiceView {
-        let rate: f64 = self.backends.iter().map(|b| b.recent.rate_rps).sum();
-        let method = self.balancer.method();
-        ServiceView {
-            service: self.spec.name.clone(),
-            method: method.map_or(MethodKind::Split, |m| m.kind),
-            method_name: method.map_or_else(String::new, |m| m.name.clone()),
-            phase: self.shown_phase(now),
-            epoch: self.commitment.epoch(),
-            rate_rps: self.traffic.rate(),
-            // Readings that never met a request in flight show no time.
-            latency_ms: self.traffic.history().mean_us().filter(|us| *us > 0.0).map(|us| us / 1e3),
-            drain_s: self.experiments.longest_drain().map(|took| took.as_secs_f64()),
-            trouble: self.balancer.trouble().cloned(),
-            backends: {
-                let checks = self.spec.checks.requests;
-                let shown = |b| BackendView {
-                    state: self.shown_state(b, now),
-                    ..backend_view(b, now, rate, checks)
-                };
-                self.backends.iter().map(shown).collect()
-            },
-            plan: self.plan_view(),
-            curves: self.backends.iter().filter_map(curve_view).collect(),
+/// The whole state for display.
+pub(crate) fn service_view(c: &Controller, now: Nanos) -> ServiceView {
+    let rate: f64 = c.backends.iter().map(|b| b.recent.rate_rps).sum();
+    let method = c.balancer.method();
+    let checks = c.spec.checks.requests;
+    let shown = |b| BackendView {
+        state: state_of(b, c.phase.is_packed(), now),
+        ..backend_view(b, now, rate, checks)
+    };
+    ServiceView {
+        service: c.spec.name.clone(),
+        method: method.map_or(MethodKind::Split, |m| m.kind),
+        method_name: method.map_or_else(String::new, |m| m.name.clone()),
+        phase: phase_of(c, now),
+        epoch: c.commitment.epoch(),
+        rate_rps: c.traffic.rate(),
+        // Readings that never met a request in flight show no time.
+        latency_ms: c.traffic.history().mean_us().filter(|us| *us > 0.0).map(|us| us / 1e3),
+        drain_s: c.experiments.longest_drain().map(|took| took.as_secs_f64()),
+        trouble: c.balancer.trouble().cloned(),
+        backends: c.backends.iter().map(shown).collect(),
+        plan: plan_view(c),
+        curves: c.backends.iter().filter_map(curve_view).collect(),
+    }
+}
+
+/// A phase that agrees with the backends' states: a pool in which no backend serves is short of capacity, and a
+/// pool is not steady while most of its traffic goes to backends that are being learned or join.
+fn phase_of(c: &Controller, now: Nanos) -> Phase {
+    let serving = || c.backends.iter().filter(|b| b.is_usable() && !b.aside);
+    let is_deserted = serving().all(|b| b.programmed.unwrap_or(b.wanted.weight) == 0);
+    let unsettled = |b: &&Backend| {
+        let state = state_of(b, c.phase.is_packed(), now);
+        matches!(state, BackendState::Exploring | BackendState::Joining)
+    };
+    let share = |b: &Backend| b.wanted.share;
+    match c.phase.get() {
+        Phase::Observing => Phase::Observing,
+        _ if is_deserted && c.balancer.seen_at().is_some() => Phase::ShortOfCapacity,
+        Phase::Steady
+            if serving().filter(unsettled).map(share).sum::<f64>()
+                > MOST * serving().map(share).sum::<f64>() =>
+        {
+            Phase::Exploring
         }
+        phase => phase,
     }
+}
 
-    /// A phase that agrees with the backends' states: a pool in which no backend serves is short of capacity, and a
-    /// pool is not steady while most of its traffic goes to backends that are being learned or join.
-    fn shown_phase(&self, now: Nanos) -> Phase {
-        let serving = || self.backends.iter().filter(|b| b.is_usable() && !b.aside);
-        let is_deserted = serving().all(|b| b.programmed.unwrap_or(b.wanted.weight) == 0);
-        let unsettled = |b: &&Backend| {
-            matches!(self.shown_state(b, now), BackendState::Exploring | BackendState::Joining)
-        };
-        let share = |b: &Backend| b.wanted.share;
-        match self.phase.get() {
-            Phase::Observing => Phase::Observing,
-            _ if is_deserted && self.balancer.seen_at().is_some() => Phase::ShortOfCapacity,
-            Phase::Steady
-                if serving().filter(unsettled).map(share).sum::<f64>()
-                    > MOST * serving().map(share).sum::<f64>() =>
-            {
-                Phase::Exploring
-            }
-            phase => phase,
+/// In a packed pool weights no longer move in order to learn, except for backends that are being measured: the
+/// others are known well enough for their load.
+fn state_of(b: &Backend, is_packed: bool, now: Nanos) -> BackendState {
+    match b.state(now) {
+        BackendState::Exploring
+            if is_packed && b.pin.is_none() && b.knowledge.capacity_rps().is_some() =>
+        {
+            BackendState::Ready
         }
+        state => state,
     }
+}
 
-    /// In a packed pool weights no longer move in order to learn, except for backends that are being measured: the
-    /// others are known well enough for their load.
-    fn shown_state(&self, b: &Backend, now: Nanos) -> BackendState {
-        let is_settled = self.phase.is_packed();
-        match b.state(now) {
-            BackendState::Exploring
-                if is_settled && b.pin.is_none() && b.knowledge.capacity_rps().is_some() =>
-            {
-                BackendState::Ready
-            }
-            state => state,
-        }
-    }
-
-    /// The estimates of every backend, in the order of the configuration.
-    pub fn beliefs(&self) -> impl Iterator<Item = Belief> + '_ {
-        self.backends.iter().map(|b| Belief {
-            backend: b.id,
-            programmed: b.programmed,
-            wanted: b.wanted.weight,
-            capacity_rps: b.knowledge.capacity_rps(),
-            capacity_error: b.knowledge.error(),
-            is_lower_bound: b.knowledge.is_lower_bound(),
-            service_us: b.knowledge.service_us(),
-            changed: b.changed,
-            is_measured: b.pin.is_some(),
-        })
-    }
-
-    /// Which backends are suspected to have failed and checked for it, in the order of the configuration.
-    pub fn suspected(&self) -> impl Iterator<Item = bool> + '_ {
-        self.backends.iter().map(|b| b.suspected)
-    }
-
-    /// The last plan's epoch; 0 before the first.
-    pub fn epoch(&self) -> u64 {
-        self.commitment.epoch()
-    }
-
-    fn plan_view(&self) -> PlanView {
-        // Where nothing is known of a backend that gets traffic, what the plan expects is a guess.
-        let is_guess = |b: &Backend| b.wanted.share > 0.0 && b.knowledge.service_us().is_none();
-        let d = self.commitment.decision().filter(|_| !self.backends.iter().any(is_guess));
-        let expected = d.and_then(|d| d.expected_us);
-        let bound = d.and_then(|d| d.bound_us);
-        PlanView {
-            epoch: self.commitment.epoch(),
-            reason: self.commitment.reason().to_owned(),
-            objective: self.spec.objective,
-            expected_ms: expected.map(|us| us / 1e3),
-            bound_ms: bound.map(|us| us / 1e3),
-            gap: expected.zip(bound).map(|(e, b)| ((e - b) / e).max(0.0)),
-            proven: d.is_some_and(|d| d.proven),
-            rate_rps: self.commitment.decision().map_or(0.0, |d| d.rate_rps),
-            capacity_rps: d.map_or(0.0, |d| d.capacity_rps),
-            probed: self.spec.probe.is_some(),
-            told_by: None,
-            advice: self.advisor.advice().cloned(),
-            several_cost: self.advisor.several_cost().map(|cost| cost.whole),
-            subsets_cost: self.advisor.several_cost().map(|cost| cost.subsets),
-        }
+fn plan_view(c: &Controller) -> PlanView {
+    // Where nothing is known of a backend that gets traffic, what the plan expects is a guess.
+    let is_guess = |b: &Backend| b.wanted.share > 0.0 && b.knowledge.service_us().is_none();
+    let d = c.commitment.decision().filter(|_| !c.backends.iter().any(is_guess));
+    let expected = d.and_then(|d| d.expected_us);
+    let bound = d.and_then(|d| d.bound_us);
+    PlanView {
+        epoch: c.commitment.epoch(),
+        reason: c.commitment.reason().to_owned(),
+        objective: c.spec.objective,
+        expected_ms: expected.map(|us| us / 1e3),
+        bound_ms: bound.map(|us| us / 1e3),
+        gap: expected.zip(bound).map(|(e, b)| ((e - b) / e).max(0.0)),
+        proven: d.is_some_and(|d| d.proven),
+        rate_rps: c.commitment.decision().map_or(0.0, |d| d.rate_rps),
+        capacity_rps: d.map_or(0.0, |d| d.capacity_rps),
+        probed: c.spec.probe.is_some(),
+        told_by: None,
+        advice: c.advisor.advice().cloned(),
+        several_cost: c.advisor.several_cost().map(|cost| cost.whole),
+        subsets_cost: c.advisor.several_cost().map(|cost| cost.subsets),
     }
 }
 

@@ -1,4 +1,6 @@
-//! What the balancer is to do: plain data, read from YAML by the `plimsoll` binary.
+//! The `l4` section of a configuration: what the balancer is to do, and what concerns its daemon or the servers.
+
+mod read;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -9,7 +11,41 @@ use serde::Serialize;
 
 use crate::layout::Mac;
 
-/// The whole `l4` section.
+/// Where things are pinned unless the configuration says otherwise.
+pub const PIN_DIR: &str = "/sys/fs/bpf/plimsoll/l4";
+
+/// The whole section.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Section {
+    /// For the kernel's tables.
+    pub balancer: L4Config,
+    /// Where a controller reaches the daemon; none: nowhere.
+    pub socket: Option<Socket>,
+    /// Where metrics are served; none: nowhere.
+    pub metrics: Option<SocketAddr>,
+    /// For the servers' agents.
+    pub agent: AgentSection,
+}
+
+/// Where a controller reaches the daemon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Socket {
+    /// A Unix socket.
+    pub path: PathBuf,
+    /// Who may write to it: the file's permissions.
+    pub mode: u32,
+}
+
+/// What a server's agent needs beside the balancers' configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AgentSection {
+    /// Where packets come in and replies leave; empty: the interfaces with the backends' addresses.
+    pub interfaces: Vec<String>,
+    /// Where `GET /v1/load` is answered; none: nowhere.
+    pub listen: Option<SocketAddr>,
+}
+
+/// What the balancer is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct L4Config {
     /// Where the program is attached; packets leave by these only.

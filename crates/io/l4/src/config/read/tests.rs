@@ -1,3 +1,5 @@
+use plimsoll_config::Document;
+
 use super::*;
 
 const GOOD: &str = r#"
@@ -18,7 +20,9 @@ fn read(text: &str) -> Result<L4Config, Vec<String>> {
 }
 
 fn read_section(text: &str) -> Result<Section, Vec<String>> {
-    let read = Document::parse("f.yaml", text).and_then(|written| written.read(document));
+    let section =
+        |top: &Cursor<'_>| top.fields(&["l4"])?.required("l4", "a mapping", Section::read);
+    let read = Document::parse("f.yaml", text).and_then(|written| written.read(section));
     read.map_err(|errors| errors.iter().map(ToString::to_string).collect())
 }
 
