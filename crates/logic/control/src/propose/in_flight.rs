@@ -209,3 +209,31 @@ fn explain(backend: &Backend, member: &Member, weight: u32, balancers: u32) -> S
         ),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use plimsoll_model::BackendId;
+
+    use super::*;
+    use crate::belief::typical::Typical;
+    use crate::spec::{BackendSpec, CurveChoice};
+
+    #[test]
+    fn first_guess_gives_way_to_what_a_slow_backend_seems_to_do() {
+        let spec = BackendSpec { id: BackendId(0), name: "s0".to_owned() };
+        let backends = &mut [Backend::new(&spec, Duration::ZERO)];
+        learn(Nanos::ZERO, backends, 0);
+        assert_eq!(backends[0].ask_rps, 10.0, "a guess");
+        // It takes a second, and has too few requests for a response time to be judged by.
+        (0..10).for_each(|_| backends[0].knowledge.observe_unloaded(1e6));
+        backends[0].knowledge.refit(CurveChoice::Auto, Typical::default());
+        assert!(!backends[0].knowledge.is_known() && backends[0].smoothed_slowdown().is_none());
+        learn(Nanos::ZERO, backends, 1);
+        assert_eq!(
+            Some(backends[0].ask_rps),
+            backends[0].knowledge.capacity_rps().map(|seen| OFFERED * seen)
+        );
+    }
+}
