@@ -7,7 +7,8 @@
 //! [`Source`] (an access log, a Prometheus) only reports. [`Sinks`] are several of them before one pool.
 //!
 //! A daemon sees neither: it reads a [`Sink`] from the configuration, starts it, and holds a [`SinkHandle`] to give
-//! plans to and to take reports from. A new balancer is a module with a [`SinkConfig`], and a line in `registry`.
+//! plans to and to take reports from. A new balancer is a module with a [`SinkConfig`], and a line in `registry`
+//! (and an arm in `plimsoll doctor`, which looks at what is special about each).
 //!
 //! A plan is checked before anything is sent, undone when it fails halfway, and [`Applied`] says what
 //! the balancer really holds afterwards.

@@ -19,7 +19,7 @@
 //! `id XOR hash` and the version a single bit; see [`Salt`] and [`Layout`] for what differs and why.
 //!
 //! [`ConfigTags`], [`HashIndex`] (appendix B) and [`SubflowOrder`] (§7) are codecs alone, for carriers of a few
-//! bits and for several paths: no data plane here uses them yet.
+//! bits and for several paths: no data plane here uses them yet. The last is what joins of multipath connections would need.
 //!
 //! [`CookieCodec`] ties the parts together. The XDP program (`crates/io/l4/bpf/cookie.h`) does the same
 //! in C; `tests/vectors.csv` binds both.

@@ -42,7 +42,7 @@ pub(crate) fn learn(now: Nanos, backends: &mut [Backend], round: u64) -> bool {
             learning = true;
             continue;
         }
-        b.ask_rps = b.ask_rps.clamp(seen, OFFERED * seen);
+        b.ask_rps = b.ask_rps.min(OFFERED * seen).max(seen);
         let Some(slowdown) = b.smoothed_slowdown() else { continue };
         if slowdown > CALM && b.ask_rps > GROWN * seen {
             // Weighted for more than observed it gets slower: that is its capacity.
