@@ -135,7 +135,7 @@ async fn keep_asking(place: SocketAddr, heard: Arc<Mutex<Heard>>) {
     }
 }
 
-/// By hand: hundreds of servers are asked, several times a second, and the client that is linked would take a thread for each.
+/// By hand: hundreds of servers are asked once a second, and the client that is linked would take a thread for each.
 async fn ask(place: SocketAddr) -> Result<CpuLoad, String> {
     let mut stream = TcpStream::connect(place).await.map_err(|error| error.to_string())?;
     let request = format!("GET /v1/load HTTP/1.0\r\nHost: {place}\r\n\r\n");
