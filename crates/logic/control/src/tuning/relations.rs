@@ -58,7 +58,8 @@ const _: () = {
 
 /// The backends.
 const _: () = {
-    // Looked into before it is set aside, set aside before it is failed.
+    // Looked into before it is set aside, set aside before it is failed (one whose usual wait is above a second may be
+    // failed at once).
     assert!(shorter(asking::LOOKED_INTO, life::LEAST_ASIDE) && part(asking::LOOKED_INTO_AT_COST));
     assert!(shorter(life::LEAST_ASIDE, life::MOST_ASIDE));
     assert!(!shorter(life::LEAST_FAILED, life::MOST_ASIDE));
