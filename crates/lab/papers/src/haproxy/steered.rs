@@ -448,6 +448,19 @@ mod tests {
     }
 
     #[test]
+    fn a_lane_by_quota_that_ended_early_is_held_against_by_its_mean_alone() {
+        let (own, other) = (STEERED.iter(), BY_CORES[0]);
+        let mut points: Vec<Point> = own.map(|method| point(0.7, *method, 50.0)).collect();
+        points.push(point(0.7, other, 100.0));
+        points[STEERED.len()].kept.seconds = 60.0;
+        let method = STEERED.iter().find(|method| method.name.ends_with("roundrobin"));
+        let mut all = against_cores(ServerPool::Wordpress, &points, method.expect("there"));
+        all.iter_mut().for_each(|one| one.judge(false));
+        let verdicts: Vec<&str> = all.iter().map(|one| one.verdict().name()).collect();
+        assert_eq!(verdicts, ["target reached", "not comparable", "target reached"]);
+    }
+
+    #[test]
     fn plimsoll_is_held_against_the_best_and_against_its_own_method_by_quota() {
         let points: Vec<Point> = LOADS
             .iter()
