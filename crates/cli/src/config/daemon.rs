@@ -64,7 +64,7 @@ fn service(cursor: &Cursor<'_>, seen: &mut Seen) -> Option<Service> {
     let name = fields.required("name", "the service's name", |c| service_name(c, seen));
     let backends = fields.required("backends", "a list of at least one backend, or auto", |c| {
         match c.is_scalar() {
-            true => c.one_of(&[("auto", ())]).map(|()| None),
+            true => c.text_if("auto, or a list of backends", |text| text == "auto").map(|_| None),
             false => backends(c).map(Some),
         }
     });
@@ -91,8 +91,11 @@ fn service(cursor: &Cursor<'_>, seen: &mut Seen) -> Option<Service> {
             Sinks::read_one(c, &mut seen.steered).map(|sinks| Placed::new(sinks, c))
         }),
     };
-    let subsets = fields.get("subsets").zip(sink.as_mut());
-    let subsets = subsets.map_or(Some(()), |(c, sink)| sink.value.read_subsets(c));
+    let subsets = fields.or("subsets", false, Cursor::boolean);
+    let subsets = match (subsets, fields.get("subsets"), &mut sink) {
+        (Some(true), Some(at), Some(sink)) => sink.value.give_subsets(at),
+        (subsets, ..) => subsets.map(|_| ()),
+    };
     let source = fields.optional("source", |c| Source::read(c, &mut seen.steered));
     let learn = fields.or("learn", Learn::default(), learn);
     let limits = fields.or("limits", Limits::default(), limits);

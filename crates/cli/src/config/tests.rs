@@ -397,7 +397,7 @@ fn backends_may_be_left_to_the_balancer() {
     assert!(service.auto && service.backends.is_empty());
     let found = errors(&auto("all"));
     assert!(
-        found.len() == 1 && found[0].contains("services[0].backends: expected auto"),
+        found.len() == 1 && found[0].contains("services[0].backends: expected auto, or a list"),
         "{found:?}"
     );
     assert!(errors(&auto("[]"))[0].contains("at least one backend"));

@@ -118,8 +118,16 @@ fn host(text: &str) -> Result<Host, &'static str> {
             Err(_) => Err("expected an IPv6 address between the brackets"),
         };
     }
+    if text.contains('/') {
+        return Err("expected host:port without http:// or a path");
+    }
     if text.contains(':') {
-        return Err("expected an IPv6 address in brackets, such as [::1]:9001");
+        let of_six = |b: u8| b.is_ascii_hexdigit() || b == b':';
+        return Err(if text.matches(':').count() > 1 && text.bytes().all(of_six) {
+            "expected an IPv6 address in brackets, such as [::1]:9001"
+        } else {
+            "expected one host and one port, such as 127.0.0.1:9001"
+        });
     }
     let last_label = text.rsplit('.').next().unwrap_or_default();
     if last_label.bytes().all(|b| b.is_ascii_digit()) && !last_label.is_empty() {
@@ -166,6 +174,19 @@ mod tests {
         }
         assert_eq!(address("Shop:80"), address("shop:80"));
         assert_eq!(address("[0:0::1]:80"), address("[::1]:80"));
+    }
+
+    #[test]
+    fn each_mistake_has_its_own_answer() {
+        for (text, says) in [
+            ("http://10.0.0.1:80", "without http://"),
+            ("::1:80", "in brackets"),
+            ("10.0.0.12:22:33", "one host and one port"),
+            ("10.0.0.1", "expected host:port, such as"),
+        ] {
+            let error = address(text).unwrap_err();
+            assert!(error.contains(says), "{text}: {error}");
+        }
     }
 
     #[test]

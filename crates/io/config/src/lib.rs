@@ -30,5 +30,5 @@ pub use address::{Address, Expected, Host};
 pub use document::{Document, MAX_FILE};
 pub use once::Once;
 pub use placed::Placed;
-pub use read::{Cursor, Fields, Keyed};
+pub use read::{Cursor, Fields, Keyed, LONGEST_UNIX_PATH};
 pub use report::{ConfigError, Position, Report, quoted};

@@ -15,6 +15,9 @@ use crate::report::{Position, Report, quoted};
 use crate::scalar::{self, BadDuration, Kind};
 use crate::tree::{Entry, Node, Value};
 
+/// The longest path of a Unix socket, bytes: `sun_path` holds 108, one of them the end (unix(7)).
+pub const LONGEST_UNIX_PATH: usize = 107;
+
 /// A value, and the path that leads to it.
 #[derive(Clone, Debug)]
 pub struct Cursor<'a> {
@@ -141,7 +144,7 @@ impl<'a> Cursor<'a> {
 
     /// A span of time.
     pub fn duration(&self, bounds: RangeInclusive<Duration>) -> Option<Duration> {
-        let what = format!("a time from {:?} to {}", bounds.start(), short(*bounds.end()));
+        let what = format!("a time from {} to {}", short(*bounds.start()), short(*bounds.end()));
         let text = self.scalar(&format!("{what}, such as 100ms or 2s"))?;
         match scalar::duration(text) {
             Ok(span) if bounds.contains(&span) => Some(span),
@@ -175,10 +178,8 @@ impl<'a> Cursor<'a> {
 
     /// The path of a Unix socket.
     pub fn unix_path(&self) -> Option<PathBuf> {
-        // sun_path holds 108 bytes, one of them the end.
-        const LONGEST: usize = 107;
-        let what = format!("the path of a Unix socket, 1 to {LONGEST} bytes");
-        self.text_if(&what, |path| (1..=LONGEST).contains(&path.len())).map(PathBuf::from)
+        let what = format!("the path of a Unix socket, 1 to {LONGEST_UNIX_PATH} bytes");
+        self.text_if(&what, |path| (1..=LONGEST_UNIX_PATH).contains(&path.len())).map(PathBuf::from)
     }
 
     /// The items of a list.
@@ -342,6 +343,8 @@ fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key } else { format!("{path}.{key}") }
 }
 
+const UNITS_IN_KEYS: [&str; 3] = ["_ms", "_us", "_seconds"];
+
 /// The known key that was probably meant: it begins the same, or at most a third of its letters
 /// differ.
 fn closest(key: &str, known: &[&'static str]) -> Option<&'static str> {
@@ -350,10 +353,12 @@ fn closest(key: &str, known: &[&'static str]) -> Option<&'static str> {
         return None;
     }
     let key = key.to_lowercase().replace('-', "_");
-    if let Some(longer) = known.iter().find(|known| key.len() >= 3 && known.starts_with(&key)) {
+    // Elsewhere units stand in the key; here they stand in the value.
+    let key = UNITS_IN_KEYS.iter().find_map(|unit| key.strip_suffix(unit)).unwrap_or(&key);
+    if let Some(longer) = known.iter().find(|known| key.len() >= 3 && known.starts_with(key)) {
         return Some(*longer);
     }
-    let distance = |known: &str| strsim::damerau_levenshtein(&key, known);
+    let distance = |known: &str| strsim::damerau_levenshtein(key, known);
     let best = known.iter().min_by_key(|known| distance(known))?;
     (distance(best) <= (best.len() / 3).max(1)).then_some(*best)
 }
@@ -377,9 +382,10 @@ fn text_only(text: &str) -> String {
     quoted(text).replace('"', "")
 }
 
-/// Whole hours read better than 3600s.
+/// Whole hours read better than 3600s, and nanoseconds are no unit of a configuration.
 fn short(span: Duration) -> String {
     match span.as_secs() {
+        _ if span.is_zero() => "0s".to_owned(),
         seconds if seconds > 0 && seconds % 3600 == 0 => format!("{}h", seconds / 3600),
         _ => format!("{span:?}"),
     }

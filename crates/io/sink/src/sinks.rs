@@ -55,10 +55,10 @@ impl Sinks {
         Some(Sinks { first: all.next()?, more: all.collect(), subsets: false })
     }
 
-    /// Reads `subsets`: whether each of these balancers is to have a subset of the servers.
-    pub fn read_subsets(&mut self, cursor: &Cursor<'_>) -> Option<()> {
-        self.subsets = cursor.boolean()?;
-        if self.subsets && self.more.is_empty() {
+    /// Gives each of these balancers a subset of the servers, as `cursor` asks.
+    pub fn give_subsets(&mut self, cursor: &Cursor<'_>) -> Option<()> {
+        self.subsets = true;
+        if self.more.is_empty() {
             return cursor
                 .problem("expected at least two balancers in sinks, each to have a subset");
         }

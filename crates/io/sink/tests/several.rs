@@ -31,7 +31,10 @@ fn sinks_at(sockets: &[PathBuf], subsets: bool) -> Result<Sinks, Vec<ConfigError
         let fields = cursor.fields(&["sinks", "subsets"])?;
         let mut sinks =
             fields.required("sinks", "sinks", |c| Sinks::read(c, &mut Once::default()))?;
-        sinks.read_subsets(fields.get("subsets")?)?;
+        let at = fields.get("subsets")?;
+        if at.boolean()? {
+            sinks.give_subsets(at)?;
+        }
         Some(sinks)
     })
 }

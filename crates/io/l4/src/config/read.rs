@@ -1,11 +1,10 @@
 //! Reads the `l4` section: from what was written to what is meant.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use plimsoll_config::Cursor;
+use plimsoll_config::{Cursor, Once};
 use plimsoll_cookie::Layout;
 
 use super::{
@@ -52,8 +51,9 @@ impl Section {
             }),
         };
         let agent = fields.or("agent", AgentSection::default(), agent);
+        let mut taken = Taken::default();
         let vips = fields.required("vips", "a list of at least one service", |c| {
-            all(c, "a list of at least one service", vip)
+            all(c, "a list of at least one service", |c| vip(c, &mut taken))
         });
         let uplink = fields.or("uplink", UplinkMode::default(), uplink);
         let pin_dir = fields
@@ -68,6 +68,20 @@ impl Section {
                 Cursor::listen,
             )
         });
+        if let (Some(vips), Some(agent), Some(at)) = (&vips, &agent, fields.get("vips")) {
+            told(at, vips, agent.listen);
+        }
+        if let (Some(vips), Some(limits), Some(at)) = (&vips, &limits, fields.get("vips")) {
+            within(at, vips, limits);
+        }
+        if let (Some(limits), Some(cookie)) = (&limits, &cookie) {
+            told_apart(fields.get("limits").unwrap_or(cursor), limits, cookie.layout);
+        }
+        if let (Some(UplinkMode::Fixed(uplink)), Some(interfaces)) = (&uplink, &interfaces)
+            && interfaces.iter().all(|interface| interface.name != uplink.interface)
+        {
+            cursor.expected::<()>("l4.uplink.interface to be one of l4.interfaces");
+        }
         let balancer = L4Config {
             interfaces: interfaces?,
             vips: vips?,
@@ -77,10 +91,7 @@ impl Section {
             pin_dir: pin_dir?,
             drain: drain?,
         };
-        let section = Section { balancer, socket: socket?, metrics: metrics?, agent: agent? };
-        let told = told(fields.get("vips")?, &section);
-        across(cursor, fields.get("vips")?, &section.balancer).and(told)?;
-        Some(section)
+        Some(Section { balancer, socket: socket?, metrics: metrics?, agent: agent? })
     }
 }
 
@@ -99,7 +110,7 @@ fn socket(cursor: &Cursor<'_>) -> Option<Socket> {
     let fields = cursor.fields(&["path", "mode"])?;
     let path = fields.required("path", "the path of a Unix socket", Cursor::unix_path);
     let mode = fields.or("mode", SOCKET_MODE, |c| {
-        let what = "permissions in quotes, such as \"0600\" or \"0660\"";
+        let what = "permissions such as \"0600\" or \"0660\"";
         let text = c.text(what)?;
         let octal = matches!(text.len(), 3 | 4) && text.bytes().all(|b| (b'0'..=b'7').contains(&b));
         match u32::from_str_radix(text, 8) {
@@ -111,92 +122,80 @@ fn socket(cursor: &Cursor<'_>) -> Option<Socket> {
     Some(Socket { path: path?, mode: mode? })
 }
 
-/// Services that follow their servers' CPUs need agents that tell.
-fn told(vips: &Cursor<'_>, section: &Section) -> Option<()> {
-    let mut good = Some(());
-    for (vip, cursor) in section.balancer.vips.iter().zip(vips.items("a list")?) {
+/// What other services have taken already, and where.
+#[derive(Default)]
+struct Taken {
+    names: Once<String>,
+    addresses: Once<SocketAddr>,
+}
+
+/// Reports services that follow their servers' CPUs without agents that tell.
+fn told(at: &Cursor<'_>, vips: &[Vip], listen: Option<SocketAddr>) {
+    let items = at.items("a list").unwrap_or_default();
+    for (vip, cursor) in vips.iter().zip(items) {
         if vip.policy != Policy::Awrr(Load::Cpu) {
             continue;
         }
-        match section.agent.listen {
-            None => {
-                good = cursor.expected(
-                    "l4.agent.listen beside load: cpu, such as \"0.0.0.0:7402\", where every \
-                     server's agent tells its load",
-                );
-            }
-            Some(listen) if listen.ip().is_loopback() => {
-                good = cursor.expected(format!(
-                    "l4.agent.listen to be reached from here beside load: cpu; {listen} is not"
-                ));
-            }
-            Some(_) => {}
-        }
+        match listen {
+            None => cursor.expected(
+                "l4.agent.listen beside load: cpu, such as \"0.0.0.0:7402\", where every \
+                 server's agent tells its load",
+            ),
+            Some(listen) if listen.ip().is_loopback() => cursor.expected(format!(
+                "l4.agent.listen to be reached from here beside load: cpu; {listen} is not"
+            )),
+            Some(_) => Some(()),
+        };
         for backend in vip.backends.iter().filter(|backend| !backend.agent) {
-            good = cursor.expected(format!(
+            cursor.expected::<()>(format!(
                 "agent: true of every server beside load: cpu; {} has none",
                 backend.name
             ));
         }
     }
-    good
 }
 
-/// What must hold across the whole.
-fn across(section: &Cursor<'_>, vips: &Cursor<'_>, config: &L4Config) -> Option<()> {
-    let mut good = Some(());
-    let mut names = BTreeMap::new();
-    let mut addresses = BTreeMap::new();
-    for (vip, cursor) in config.vips.iter().zip(vips.items("a list")?) {
-        if names.insert(vip.name.clone(), cursor.at()).is_some() {
-            good = cursor.expected("a name that no other service has");
-        }
-        if let Some(first) = addresses.insert(vip.address, cursor.at()) {
-            good = cursor.expected(format!(
-                "an address that no other service has ({} is taken on line {})",
-                vip.address, first.line
-            ));
-        }
-        if vip.backends.len() as u32 > config.limits.backends {
-            good = cursor.expected(format!(
+/// Reports what exceeds the limits.
+fn within(at: &Cursor<'_>, vips: &[Vip], limits: &Limits) {
+    let highest = limits.stride() - 1;
+    let items = at.items("a list").unwrap_or_default();
+    for (vip, cursor) in vips.iter().zip(items) {
+        if vip.backends.len() as u32 > limits.backends {
+            cursor.expected::<()>(format!(
                 "at most l4.limits.backends = {} servers, found {}",
-                config.limits.backends,
+                limits.backends,
                 vip.backends.len()
             ));
         }
-        let highest = config.limits.stride() - 1;
-        for backend in &vip.backends {
-            if backend.id.is_some_and(|id| u32::from(id) > highest) {
-                good = cursor.expected(format!(
-                    "ids up to {highest}, as l4.limits.backends has it; {} has another",
-                    backend.name
-                ));
-            }
+        let beyond = |id: Option<u16>| id.is_some_and(|id| u32::from(id) > highest);
+        for backend in vip.backends.iter().filter(|backend| beyond(backend.id)) {
+            cursor.expected::<()>(format!(
+                "ids up to {highest}, as l4.limits.backends has it; {} has another",
+                backend.name
+            ));
         }
     }
-    if config.vips.len() as u32 > config.limits.vips {
-        good = vips.expected(format!("at most l4.limits.vips = {} services", config.limits.vips));
+    if vips.len() as u32 > limits.vips {
+        at.expected::<()>(format!("at most l4.limits.vips = {} services", limits.vips));
     }
-    let most = u32::from(config.cookie.layout.max_id().0);
-    if config.limits.stride() - 1 > most {
-        good = section.expected(format!(
+}
+
+/// Reports more servers than cookies of this layout tell apart.
+fn told_apart(at: &Cursor<'_>, limits: &Limits, layout: Layout) {
+    let most = u32::from(layout.max_id().0);
+    if limits.stride() - 1 > most {
+        at.expected::<()>(format!(
             "l4.limits.backends of at most {most}, as cookies with {} version bits tell apart",
-            config.cookie.layout.version_bits()
+            layout.version_bits()
         ));
     }
-    if let UplinkMode::Fixed(uplink) = &config.uplink
-        && config.interfaces.iter().all(|interface| interface.name != uplink.interface)
-    {
-        good = section.expected("l4.uplink.interface to be one of l4.interfaces");
-    }
-    good
 }
 
 /// A list of at least one thing, every one read so that all problems are reported.
 fn all<T>(
     cursor: &Cursor<'_>,
     what: &str,
-    read: impl Fn(&Cursor<'_>) -> Option<T>,
+    read: impl FnMut(&Cursor<'_>) -> Option<T>,
 ) -> Option<Vec<T>> {
     let items = cursor.items(what)?;
     if items.is_empty() {
@@ -223,13 +222,15 @@ fn interface(cursor: &Cursor<'_>) -> Option<Interface> {
     Some(Interface { name: name?.to_owned(), mode: mode? })
 }
 
-fn name<'a>(cursor: &Cursor<'a>) -> Option<&'a str> {
-    cursor.text_if("a name of 1 to 63 letters", |text| {
-        (1..64).contains(&text.len()) && !text.contains(char::is_control)
-    })
+/// A name that no other has; `whose` says which others.
+fn name(cursor: &Cursor<'_>, names: &mut Once<String>, whose: &str) -> Option<String> {
+    let valid = |text: &str| (1..64).contains(&text.len()) && !text.contains(char::is_control);
+    let name = cursor.text_if("a name of 1 to 63 letters", valid)?.to_owned();
+    names.take(name.clone(), cursor, &format!("a name that no other {whose} has"))?;
+    Some(name)
 }
 
-fn vip(cursor: &Cursor<'_>) -> Option<Vip> {
+fn vip(cursor: &Cursor<'_>, taken: &mut Taken) -> Option<Vip> {
     let fields = cursor.fields(&[
         "name",
         "address",
@@ -241,16 +242,23 @@ fn vip(cursor: &Cursor<'_>) -> Option<Vip> {
         "forwarding",
         "backends",
     ])?;
-    let name = fields.required("name", "the service's name", name);
+    let name =
+        fields.required("name", "the service's name", |c| name(c, &mut taken.names, "service"));
     let address = fields.required("address", "an address such as \"10.0.9.9:80\"", |c| {
         let text = c.text("an address and port such as \"10.0.9.9:80\" or \"[fd00::9]:80\"")?;
-        match text.parse::<SocketAddr>() {
+        let address = match text.parse::<SocketAddr>() {
             Ok(address) if address.port() != 0 && !is_one_machines(address.ip()) => {
-                c.expected(ONE_MACHINES)
+                return c.expected(ONE_MACHINES);
             }
-            Ok(address) if address.port() != 0 => Some(address),
-            _ => c.expected("an IP address and a port such as \"10.0.9.9:80\" or \"[fd00::9]:80\""),
-        }
+            Ok(address) if address.port() != 0 => address,
+            _ => {
+                return c.expected(
+                    "an IP address and a port such as \"10.0.9.9:80\" or \"[fd00::9]:80\"",
+                );
+            }
+        };
+        taken.addresses.take(address, c, "an address that no other service has")?;
+        Some(address)
     });
     let protocol = fields.or("protocol", (), |c| c.one_of(&[("tcp", ())]));
     let mode = fields.or("mode", (), |c| c.one_of(&[("stateless", ())]));
@@ -273,30 +281,22 @@ fn vip(cursor: &Cursor<'_>) -> Option<Vip> {
         (_, Some(_), Some(at)) => at.expected("no load but beside policy: awrr"),
         (policy, ..) => Some(policy),
     });
-    let slow_start = match (fields.optional("slow_start", slow_start)?, fields.get("slow_start")) {
-        (Some(_), Some(at)) if policy.is_some_and(|one| one != Policy::LeastConnections) => {
-            at.expected("no slow_start but beside policy: least_connections")
+    let slow_start = fields.or("slow_start", SLOW_START, |c| match policy {
+        Some(policy) if policy != Policy::LeastConnections => {
+            c.expected("no slow_start but beside policy: least_connections")
         }
-        (given, _) => Some(given.unwrap_or(SLOW_START)),
-    };
-    let backends = fields.required("backends", "a list of at least one server", backends);
+        _ => slow_start(c),
+    });
+    let backends =
+        fields.required("backends", "a list of at least one server", |c| backends(c, address));
     protocol.and(mode).and(forwarding)?;
-    let (name, address, backends) = (name?.to_owned(), address?, backends?);
-    for (backend, item) in backends.iter().zip(fields.get("backends")?.items("a list")?) {
-        if backend.address.is_ipv4() != address.is_ipv4() {
-            return cursor.expected(format!(
-                "servers of the family of {address}; {} has {}",
-                backend.name, backend.address
-            ));
-        }
-        if backend.address == address.ip() {
-            return item.expected(format!(
-                "the server's own address; {} is the service's, which all servers hold",
-                backend.address
-            ));
-        }
-    }
-    Some(Vip { name, address, policy: policy?, slow_start: slow_start?, backends })
+    Some(Vip {
+        name: name?,
+        address: address?,
+        policy: policy?,
+        slow_start: slow_start?,
+        backends: backends?,
+    })
 }
 
 /// A part grows once a second: what is shorter than two would give no server less load.
@@ -308,49 +308,42 @@ fn slow_start(cursor: &Cursor<'_>) -> Option<Duration> {
     cursor.expected("0s, or a time from 2s to 1h")
 }
 
-fn backends(cursor: &Cursor<'_>) -> Option<Vec<Backend>> {
-    let backends = all(cursor, "a list of at least one server", backend)?;
-    let mut good = Some(());
-    let mut names = BTreeMap::new();
-    let mut ids = BTreeMap::new();
-    let mut addresses = BTreeMap::new();
-    let mut macs = BTreeMap::new();
-    for (backend, item) in backends.iter().zip(cursor.items("a list")?) {
-        let line = item.at().line;
-        if let Some(first) = names.insert(&backend.name, line) {
-            good =
-                item.expected(format!("a name of its own ({} is on line {first})", backend.name));
-        }
-        if let Some(first) = addresses.insert(backend.address, line) {
-            good = item.expected(format!(
-                "an address of its own ({} is on line {first})",
-                backend.address
-            ));
-        }
-        // A server is known by it when it replies.
-        if let Some(mac) = backend.mac
-            && let Some(first) = macs.insert(mac, line)
-        {
-            good = item.expected(format!("a MAC address of its own (it is on line {first}, too)"));
-        }
-        if let Some(id) = backend.id
-            && let Some(first) = ids.insert(id, line)
-        {
-            good = item.expected(format!("an id of its own ({id} is on line {first})"));
-        }
-    }
-    good.map(|()| backends)
+/// What other servers of a service have taken already, and where.
+#[derive(Default)]
+struct Servers {
+    names: Once<String>,
+    addresses: Once<IpAddr>,
+    macs: Once<Mac>,
+    ids: Once<u64>,
 }
 
-fn backend(cursor: &Cursor<'_>) -> Option<Backend> {
+/// The servers of the service at `vip`.
+fn backends(cursor: &Cursor<'_>, vip: Option<SocketAddr>) -> Option<Vec<Backend>> {
+    let mut taken = Servers::default();
+    all(cursor, "a list of at least one server", |c| backend(c, vip, &mut taken))
+}
+
+fn backend(cursor: &Cursor<'_>, vip: Option<SocketAddr>, taken: &mut Servers) -> Option<Backend> {
     let fields = cursor.fields(&["name", "address", "mac", "weight", "id", "state", "agent"])?;
-    let name = fields.required("name", "the server's name", name);
+    let name =
+        fields.required("name", "the server's name", |c| name(c, &mut taken.names, "server"));
     let address = fields.required("address", "the server's IP address", |c| {
-        ip(c).and_then(|ip| if is_one_machines(ip) { Some(ip) } else { c.expected(ONE_MACHINES) })
+        let address = server_address(c, vip)?;
+        taken.addresses.take(address, c, "an address that no other server has")?;
+        Some(address)
     });
-    let mac = fields.optional("mac", mac);
+    let mac = fields.optional("mac", |c| {
+        let mac = mac(c)?;
+        // A server is known by it when it replies.
+        taken.macs.take(mac, c, "a MAC address that no other server has")?;
+        Some(mac)
+    });
+    let id = fields.optional("id", |c| {
+        let id = c.integer(1..=16_383)?;
+        taken.ids.take(id, c, "an id that no other server has")?;
+        Some(id)
+    });
     let weight = fields.or("weight", 1, |c| c.integer(0..=65_535));
-    let id = fields.optional("id", |c| c.integer(1..=16_383));
     let agent = fields.or("agent", false, Cursor::boolean);
     let state = fields.or("state", BackendState::Up, |c| {
         c.one_of(&[
@@ -360,7 +353,7 @@ fn backend(cursor: &Cursor<'_>) -> Option<Backend> {
         ])
     });
     Some(Backend {
-        name: name?.to_owned(),
+        name: name?,
         address: address?,
         mac: mac?,
         weight: weight? as u16,
@@ -368,6 +361,23 @@ fn backend(cursor: &Cursor<'_>) -> Option<Backend> {
         state: state?,
         agent: agent?,
     })
+}
+
+/// An address of the family of the service at `vip`, and not that service's own.
+fn server_address(cursor: &Cursor<'_>, vip: Option<SocketAddr>) -> Option<IpAddr> {
+    let address = ip(cursor)?;
+    if !is_one_machines(address) {
+        return cursor.expected(ONE_MACHINES);
+    }
+    match vip.map(|vip| vip.ip()) {
+        Some(vip) if vip.is_ipv4() != address.is_ipv4() => {
+            cursor.expected(format!("an address of the family of {vip}, the service's"))
+        }
+        Some(vip) if vip == address => cursor.expected(format!(
+            "the server's own address; {vip} is the service's, which all servers hold"
+        )),
+        _ => Some(address),
+    }
 }
 
 fn ip(cursor: &Cursor<'_>) -> Option<IpAddr> {
@@ -410,11 +420,11 @@ fn cookie(cursor: &Cursor<'_>) -> Option<CookieConfig> {
         .or("version_bits", Layout::default(), |c| Layout::new(c.integer(1..=8)? as u32).ok());
     let key_file =
         fields.or("key_file", PathBuf::from(KEY_FILE), |c| c.text("a file").map(PathBuf::from));
-    let layout = layout?;
     // A salt must outlive every connection that was silent since it was in force.
-    let shortest = Duration::from_millis(2 * layout.silence_limit_ms());
-    let rotate = fields.optional("rotate", |c| c.duration(shortest..=LONGEST));
-    Some(CookieConfig { layout, key_file: key_file?, rotate: rotate? })
+    let shortest = layout.unwrap_or_default().silence_limit_ms() * 2;
+    let rotate =
+        fields.optional("rotate", |c| c.duration(Duration::from_millis(shortest)..=LONGEST));
+    Some(CookieConfig { layout: layout?, key_file: key_file?, rotate: rotate? })
 }
 
 fn uplink(cursor: &Cursor<'_>) -> Option<UplinkMode> {

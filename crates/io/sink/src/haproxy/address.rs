@@ -3,6 +3,8 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use plimsoll_config::{Address, Expected, LONGEST_UNIX_PATH};
+
 use crate::SinkError;
 use crate::steer::spelled_out;
 
@@ -38,40 +40,48 @@ impl FromStr for SocketAddress {
 
     /// Reads `/path`, `unix@/path`, `host:port`, `tcp://host:port` and HAProxy's `ipv4@host:port`.
     fn from_str(text: &str) -> Result<Self, SinkError> {
-        let invalid = |reason: &str| SinkError::InvalidName {
+        parse(text).map_err(|reason| SinkError::InvalidName {
             name: text.to_owned(),
             what: "socket address",
-            reason: reason.to_owned(),
-        };
-        if text.is_empty() || text.contains(['\0', '\n']) {
-            return Err(invalid("expected a path or host:port"));
-        }
-        if let Some(path) = text.strip_prefix("unix@").or_else(|| text.strip_prefix("unix://")) {
-            return Ok(SocketAddress::Unix(PathBuf::from(path)));
-        }
-        for prefix in TCP_PREFIXES {
-            if let Some(rest) = text.strip_prefix(prefix) {
-                return host_and_port(rest)
-                    .then(|| SocketAddress::Tcp(rest.to_owned()))
-                    .ok_or_else(|| invalid("expected host:port after the prefix"));
-            }
-        }
-        if text.contains('@') && !text.contains('/') {
-            return Err(invalid("only unix@, ipv4@, ipv6@ and tcp@ sockets are supported"));
-        }
-        if text.parse::<IpAddr>().is_ok() {
-            return Err(invalid("expected host:port: it has no port"));
-        }
-        if !text.contains('/') && host_and_port(text) {
-            return Ok(SocketAddress::Tcp(text.to_owned()));
-        }
-        Ok(SocketAddress::Unix(PathBuf::from(text)))
+            reason,
+        })
     }
 }
 
-fn host_and_port(text: &str) -> bool {
-    text.rsplit_once(':')
-        .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|p| p > 0))
+/// The address that a text means, or what was expected.
+pub(super) fn parse(text: &str) -> Result<SocketAddress, String> {
+    if text.is_empty() || text.contains(['\0', '\n']) {
+        return Err("expected a path or host:port".to_owned());
+    }
+    if let Some(path) = text.strip_prefix("unix@").or_else(|| text.strip_prefix("unix://")) {
+        return unix(path);
+    }
+    if let Some(rest) = TCP_PREFIXES.iter().find_map(|prefix| text.strip_prefix(prefix)) {
+        return tcp(rest).map_err(|expected| format!("{expected}, after the prefix"));
+    }
+    if text.contains("://") || text.contains('@') && !text.contains('/') {
+        return Err(
+            "expected a path, unix@path, host:port, or it after ipv4@, ipv6@ or tcp@".into()
+        );
+    }
+    if text.parse::<IpAddr>().is_ok() {
+        return Err("expected host:port: it has no port".to_owned());
+    }
+    match text.contains(':') && !text.contains('/') {
+        true => tcp(text).map_err(|expected| format!("{expected}, or a path")),
+        false => unix(text),
+    }
+}
+
+fn unix(path: &str) -> Result<SocketAddress, String> {
+    match (1..=LONGEST_UNIX_PATH).contains(&path.len()) {
+        true => Ok(SocketAddress::Unix(PathBuf::from(path))),
+        false => Err(format!("expected the path of a Unix socket, 1 to {LONGEST_UNIX_PATH} bytes")),
+    }
+}
+
+fn tcp(text: &str) -> Result<SocketAddress, Expected> {
+    text.parse::<Address>().map(|address| SocketAddress::Tcp(address.to_string()))
 }
 
 impl fmt::Display for SocketAddress {
@@ -109,9 +119,16 @@ mod tests {
 
     #[test]
     fn refuses_what_it_cannot_open() {
-        for text in
-            ["", "tcp://localhost", "127.0.0.1", "::1", "ipv4@1.2.3.4:0", "abns@name", "fd@3"]
-        {
+        for text in [
+            "",
+            "tcp://localhost",
+            "127.0.0.1",
+            "::1",
+            "ipv4@1.2.3.4:0",
+            "abns@name",
+            "fd@3",
+            "http://a:1",
+        ] {
             let error = text.parse::<SocketAddress>().unwrap_err();
             assert!(error.to_string().contains("not a valid socket address"), "{error}");
         }

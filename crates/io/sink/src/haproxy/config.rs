@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use plimsoll_config::{Address, Cursor, quoted};
+use plimsoll_config::{Cursor, quoted};
 use plimsoll_model::SinkLimits;
 
 use super::task::Subscriber;
-use super::{SocketAddress, SteeredBackend, names};
+use super::{SocketAddress, SteeredBackend, address, names};
 use crate::steer::{self, Poll, Servers, SinkConfig, SinkHandle, Steered, Steering, absolute};
 use crate::{FoundPool, SinkError};
 
@@ -97,15 +97,12 @@ impl SinkConfig for HaproxyConfig {
     }
 }
 
-/// A path when it has a slash or no colon, else `host:port`.
+/// What HAProxy's runtime API listens at, as `SocketAddress` is read everywhere.
 pub(crate) fn socket(cursor: &Cursor<'_>) -> Option<SocketAddress> {
     let text = cursor.text("a path, or host:port")?;
-    if text.contains('/') || !text.contains(':') {
-        return cursor.unix_path().map(SocketAddress::Unix);
-    }
-    match text.parse::<Address>() {
-        Ok(address) => Some(SocketAddress::Tcp(address.to_string())),
-        Err(expected) => cursor.problem(format!("{expected}, or a path, found {}", quoted(text))),
+    match address::parse(text) {
+        Ok(socket) => Some(socket),
+        Err(expected) => cursor.problem(format!("{expected}, found {}", quoted(text))),
     }
 }
 

@@ -75,21 +75,24 @@ fn what_is_given_twice_or_does_not_fit_together_is_refused() {
         ),
         (
             GOOD.replace("02:02\" }", "02:02\" }, { name: s1, address: 10.0.2.3 }"),
-            "a name of its own",
+            "l4.vips[0].backends[1].name: expected a name that no other server has",
         ),
         (
             GOOD.replace("02:02\" }", "02:02\" }, { name: s2, address: 10.0.2.2 }"),
-            "an address of its own",
+            "l4.vips[0].backends[1].address: expected an address that no other server has",
         ),
         (
             GOOD.replace(
                 "02:02\" }",
                 "02:02\" }, { name: s2, address: 10.0.2.3, mac: \"02:00:00:00:02:02\" }",
             ),
-            "l4.vips[0].backends[1]: expected a MAC address of its own (it is on line 11, too)",
+            "l4.vips[0].backends[1].mac: expected a MAC address that no other server has (this one stands on line 11)",
         ),
-        (GOOD.replace("10.0.2.2", "10.0.9.9"), "l4.vips[0].backends[0]: expected the server's own"),
-        (GOOD.replace("\"10.0.2.2\"", "\"fd00::2\""), "servers of the family"),
+        (
+            GOOD.replace("10.0.2.2", "10.0.9.9"),
+            "l4.vips[0].backends[0].address: expected the server's own",
+        ),
+        (GOOD.replace("\"10.0.2.2\"", "\"fd00::2\""), "an address of the family"),
         (format!("{GOOD}  limits: {{ backends: 5000 }}\n"), "at most 2047"),
         (
             GOOD.replace("forwarding: direct", "slow_start: 5s"),
@@ -98,7 +101,7 @@ fn what_is_given_twice_or_does_not_fit_together_is_refused() {
         (
             GOOD.replace("round_robin", "least_connections")
                 .replace("forwarding: direct", "slow_start: 2h"),
-            "l4.vips[0].slow_start: expected a time from 0ns to 1h",
+            "l4.vips[0].slow_start: expected a time from 0s to 1h",
         ),
         (
             GOOD.replace("round_robin", "least_connections")
@@ -163,9 +166,9 @@ fn socket_and_load_mean_what_they_say() {
 #[test]
 fn an_impossible_socket_or_load_is_reported_with_its_place() {
     for (good, bad, start) in [
-        ("\"0660\"", "\"0666\"", "f.yaml:4:48: l4.socket.mode: expected permissions in quotes"),
-        ("\"0660\"", "\"0060\"", "f.yaml:4:48: l4.socket.mode: expected permissions in quotes"),
-        ("\"0660\"", "\"+660\"", "f.yaml:4:48: l4.socket.mode: expected permissions in quotes"),
+        ("\"0660\"", "\"0666\"", "f.yaml:4:48: l4.socket.mode: expected permissions such as"),
+        ("\"0660\"", "\"0060\"", "f.yaml:4:48: l4.socket.mode: expected permissions such as"),
+        ("\"0660\"", "\"+660\"", "f.yaml:4:48: l4.socket.mode: expected permissions such as"),
         ("\"0660\"", "432", "f.yaml:4:48: l4.socket.mode: expected"),
         ("path: /run/plimsoll/l4.sock, ", "", "f.yaml:4:11: l4.socket.path: missing"),
         ("mode:", "user:", "f.yaml:4:42: l4.socket.user: unknown key"),
@@ -181,6 +184,35 @@ fn an_impossible_socket_or_load_is_reported_with_its_place() {
     }
     let both = FOLLOWS.replace("0660", "0666").replace("load: cpu", "load: memory");
     assert_eq!(read(&both).expect_err("two").len(), 2, "all at once");
+}
+
+#[test]
+fn one_problem_hides_no_other() {
+    let text = GOOD
+        .replace("policy: round_robin", "slow_start: 1s\n      policy: least_connections")
+        .replace(
+            "02:02\" }",
+            "02:02\", weight: 70000, state: drain }, { name: s1, address: \"10.0.9.9\", id: 0 }",
+        );
+    let text = format!(
+        "{text}  cookie: {{ version_bits: 9, rotate: 1s }}\n  limits: {{ backends: 5000 }}\n"
+    );
+    let errors = read(&text).expect_err("eight problems");
+    for key in [
+        "cookie.version_bits",
+        "cookie.rotate",
+        "slow_start",
+        "backends[0].weight",
+        "backends[0].state",
+        "backends[1].name",
+        "backends[1].address",
+        "backends[1].id",
+    ] {
+        assert!(
+            errors.iter().any(|error| error.contains(&format!("{key}: expected"))),
+            "{key}: {errors:#?}"
+        );
+    }
 }
 
 #[test]

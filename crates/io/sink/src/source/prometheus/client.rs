@@ -40,6 +40,9 @@ impl Place {
         if !path.chars().all(is_plain) {
             return Err("http://host:port and a path, without a query");
         }
+        if path.contains("/api/v1") {
+            return Err("http://host:port without /api/v1, which is added to it");
+        }
         let address = address
             .parse()
             .map_err(|_| "http://host:port: a host and a port, such as http://127.0.0.1:9090")?;
@@ -119,6 +122,7 @@ mod tests {
             "http://h:1/?a=b",
             "http://h:0",
             "http://h:1/a b",
+            "http://h:1/api/v1/query",
             "",
         ] {
             assert!(Place::parse(bad).is_err(), "{bad}");
