@@ -15,12 +15,9 @@ use super::follow::{Keep, Signals, follow_until_stopped};
 use super::loads::Loads;
 use super::metrics::Metrics;
 use super::routes::Routes;
-use super::steer::{Asked, Listener, answer, inbox};
+use super::steer::{Asked, Bound, Listener, answer, inbox};
 use crate::daemons::{DaemonArgs, refused};
 use crate::run::record::unix_ms;
-
-/// A new salt takes over no sooner after it was written, so that every balancer has read it by then.
-const ROTATION_LEAD_MS: u64 = 30_000;
 
 /// Balance the services of a configuration
 #[derive(clap::Args, Debug)]
@@ -44,6 +41,7 @@ async fn keep(file: &Path, section: Section) -> Result<(), String> {
     let config = &section.balancer;
     // A start that is refused leaves the daemon before in charge.
     let metrics = Metrics::start(section.metrics, config.pin_dir.clone())?;
+    let bound = section.socket.as_ref().map(Bound::new).transpose()?;
     let (balancer, pending) = Balancer::start(config).map_err(|error| error.to_string())?;
     info!(vips = config.vips.len(), pinned = %config.pin_dir.display(), "balancing");
     let (ask, questions) = inbox();
@@ -62,7 +60,7 @@ async fn keep(file: &Path, section: Section) -> Result<(), String> {
     };
     keeper.say(pending);
     keeper.routes = Routes::watch();
-    keeper.listen(&section)?;
+    keeper.listener = bound.map(|bound| bound.listen(keeper.ask.clone())).transpose()?;
     keeper.follow_loads(&section);
     follow_until_stopped(file, &mut keeper, signals).await;
     info!("leaving; the kernel goes on balancing");
@@ -176,7 +174,7 @@ impl Keeper {
             return Ok(());
         }
         self.listener = match &section.socket {
-            Some(socket) => Some(Listener::start(socket, self.ask.clone())?),
+            Some(socket) => Some(Bound::new(socket)?.listen(self.ask.clone())?),
             None => None,
         };
         Ok(())
@@ -206,12 +204,14 @@ impl Keeper {
             }
         };
         self.keys_said.clear();
-        // Long before it takes over: others may get the file late.
+        // Of keys that are in force alone is known whether their other salt may be written over. Long before it takes
+        // over, whatever the time of the change before: others may get the file late.
         if let Some(every) = cookie.rotate
+            && keys == *self.balancer.keys()
             && self.balancer.may_rotate()?
         {
-            let due = keys.since_unix_ms + every.as_millis() as u64;
-            let at = due.max(now + ROTATION_LEAD_MS);
+            let every = every.as_millis() as u64;
+            let at = (keys.since_unix_ms + every).max(now + every / 2);
             keys = keys.rotated(at)?;
             keys.save(&cookie.key_file)?;
             info!(epoch = keys.epoch.bit(), in_s = (at - now) / 1000, "new salt, to take over");

@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use plimsoll_l4::{BackendState, Balancer, L4Error, Policy, Reading, ServerReading, SetBy, Socket};
@@ -38,35 +38,62 @@ pub struct Listener {
     task: JoinHandle<()>,
 }
 
-impl Listener {
-    /// Listens, in the place of whoever did before.
+/// A socket that nobody finds yet: whoever listened before goes on.
+pub struct Bound {
+    socket: Socket,
+    new: PathBuf,
+    listener: Option<UnixListener>,
+}
+
+impl Bound {
+    /// Binds it, under a name of its own.
     ///
     /// # Errors
     /// In words, when it cannot.
-    pub fn start(socket: &Socket, asked: mpsc::Sender<Asked>) -> Result<Self, String> {
-        let listen = || -> io::Result<(UnixListener, u64)> {
+    pub fn new(socket: &Socket) -> Result<Self, String> {
+        let mut new = socket.path.clone().into_os_string();
+        new.push(".new");
+        let new = PathBuf::from(new);
+        let bind = || -> io::Result<UnixListener> {
             if let Some(dir) = socket.path.parent() {
                 fs::create_dir_all(dir)?;
             }
-            // Under its name only once it listens and has its permissions; one that a killed daemon has left
-            // goes by the same step.
-            let mut new = socket.path.clone().into_os_string();
-            new.push(".new");
-            let new = Path::new(&new);
-            let _ = fs::remove_file(new);
-            let listener = UnixListener::bind(new)?;
-            fs::set_permissions(new, fs::Permissions::from_mode(socket.mode))?;
-            let inode = fs::metadata(new)?.ino();
-            fs::rename(new, &socket.path)?;
-            Ok((listener, inode))
+            let _ = fs::remove_file(&new);
+            let listener = UnixListener::bind(&new)?;
+            fs::set_permissions(&new, fs::Permissions::from_mode(socket.mode))?;
+            Ok(listener)
         };
-        let (listener, inode) = listen().map_err(|error| {
-            format!("l4.socket.path: cannot listen on {}: {error}", socket.path.display())
-        })?;
-        let task = tokio::spawn(accept(listener, asked));
-        Ok(Listener { socket: socket.clone(), inode, task })
+        let listener = bind().map_err(|error| no_socket(socket, &error))?;
+        Ok(Bound { socket: socket.clone(), new, listener: Some(listener) })
     }
 
+    /// Listens, in the place of whoever did before; a socket that a killed daemon has left goes by the same step.
+    ///
+    /// # Errors
+    /// In words, when it cannot.
+    pub fn listen(mut self, asked: mpsc::Sender<Asked>) -> Result<Listener, String> {
+        let renamed = fs::metadata(&self.new)
+            .and_then(|file| fs::rename(&self.new, &self.socket.path).map(|()| file.ino()));
+        let inode = renamed.map_err(|error| no_socket(&self.socket, &error))?;
+        let listener = self.listener.take().ok_or("l4.socket: listens already")?;
+        let task = tokio::spawn(accept(listener, asked));
+        Ok(Listener { socket: self.socket.clone(), inode, task })
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        if self.listener.is_some() {
+            let _ = fs::remove_file(&self.new);
+        }
+    }
+}
+
+fn no_socket(socket: &Socket, error: &io::Error) -> String {
+    format!("l4.socket.path: cannot listen on {}: {error}", socket.path.display())
+}
+
+impl Listener {
     /// Where it listens.
     pub fn socket(&self) -> &Socket {
         &self.socket

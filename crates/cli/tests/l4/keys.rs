@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use plimsoll_l4::Keys;
 use rustix::process::Signal;
@@ -111,6 +111,43 @@ fn a_clock_that_is_set_forward_rotates_no_salt_that_is_in_use() {
     assert!(!daemon.log().contains("new salt"), "{}", daemon.log());
     assert_eq!(Keys::load(&file).expect("read"), Some(older));
     all_stay(&mut connections, "by the salt they have");
+}
+
+#[test]
+fn a_change_that_was_brought_forward_is_in_force_for_whoever_reads_of_it_late() {
+    if !privileged() {
+        return;
+    }
+    let service = Service::new(2, 2, false);
+    let mut daemon = Daemon::of(&service, &["s1", "s2"]);
+    daemon.change("l4.key }", "l4.key, rotate: 24h }");
+    // The last change is two days ago: the next one is made now, and half a day ahead all the same.
+    let file = daemon.dir.path().join("l4.key");
+    let read = || Keys::load(&file).expect("read").expect("there");
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).expect("later").as_millis() as u64;
+    let old = Keys::generate(now() - 48 * 3_600_000).expect("random");
+    old.save(&file).expect("saved");
+    daemon.start();
+    daemon.wait_for("new salt, to take over");
+    let ready = read();
+    assert!(ready.since_unix_ms > now() + 11 * 3_600_000, "{ready:?}");
+    let mut connections = service.opened(8);
+
+    // Another balancer's file, copied five seconds too late.
+    let late = Keys { since_unix_ms: now() - 5_000, ..ready };
+    late.save(&file).expect("saved");
+    let began = Instant::now();
+    // Its own new salt was the first.
+    while daemon.log().matches("keys read").count() < 2 {
+        assert!(began.elapsed() < Duration::from_secs(60), "{}", daemon.log());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    connections.extend(service.opened(4));
+    all_stay(&mut connections, "by the new salt or by the one before");
+    let refused = daemon.output(&["rotate"]);
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(text.contains("the salt before; expected another"), "it took over: {text}");
+    assert_eq!(read(), late, "and is not written over");
 }
 
 #[test]

@@ -267,7 +267,8 @@ INLINE __u32 epoch_of_reply(struct __sk_buff *skb, const struct segment *s,
 	__u64 now = stamps_ms();
 	__s64 switch_epoch = c->switch_epoch;
 	__u32 offset = 0;
-	if ((__s64)now - (switch_epoch >> 1) < SETTLED_MS) {
+	/* Unsigned: not before the change, which may be hours away. */
+	if (now - (__u64)(switch_epoch >> 1) < SETTLED_MS) {
 		struct bpf_sock *sk = skb->sk;
 		int found = sk ? offset_of_socket(sk, sk->state, &offset)
 			       : offset_by_tuple(skb, s, &offset);

@@ -60,6 +60,9 @@ pub struct Balancer {
     pub(crate) followed: followed::Followed,
     /// Whether no program has these maps yet: none is put onto an interface.
     is_unread: bool,
+    /// Whether this program is pinned: until then interfaces are those of the daemon before, for the start may be
+    /// refused.
+    is_in_charge: bool,
 }
 
 /// How the program is on an interface.
@@ -126,6 +129,7 @@ impl Balancer {
             strangers: strangers::Strangers::default(),
             followed: followed::Followed::default(),
             is_unread: before.is_some(),
+            is_in_charge: false,
         };
         let served = before.as_ref().map_or_else(|| balancer.maps.vips(), carry::Before::vips)?;
         balancer.recall(&served)?;
@@ -142,6 +146,8 @@ impl Balancer {
             info!(tables = wanted.describe(), "tables made anew; connections go on");
         }
         balancer.program.pin()?;
+        balancer.is_in_charge = true;
+        balancer.detach_unused();
         Ok((balancer, pending))
     }
 
@@ -290,6 +296,7 @@ impl Balancer {
         let place = service.number * stride + u32::from(left.id);
         self.maps.set_member(place, MemberValue::default())?;
         self.maps.set_member_name(place, "")?;
+        self.maps.end_all(place)?;
         info!(service = service.vip.name, backend = member, "drained");
         if service.members.is_empty() && service.vip.backends.is_empty() {
             let (number, name) = (service.number, service.vip.name.clone());

@@ -5,6 +5,7 @@
 //! directories of pins trade places, each in one step: a start that is killed or refused on the way leaves the old
 //! ones. Not copied: what packets fill again within seconds (routes, fragments, owners of RSTs).
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -18,7 +19,7 @@ use crate::program::Program;
 use crate::reason::REASONS;
 
 /// Where maps are filled that are to take the pinned ones' place. bpffs takes no dot in a name.
-const NEXT_DIR: &str = "maps-next";
+pub(crate) const NEXT_DIR: &str = "maps-next";
 /// The oldest layout that is understood: servers' clocks were in their entries.
 const OLDEST: u32 = 9;
 
@@ -113,7 +114,8 @@ impl Before {
             new.set_vip_name(number, &name)?;
             new.set_vip_note(number, &old.vip_note(number)?)?;
         }
-        for (was, is) in self.places(to)? {
+        let places: BTreeMap<u32, u32> = self.places(to)?.into_iter().collect();
+        for (&was, &is) in &places {
             new.set_member(is, old.member(was)?)?;
             new.set_member_name(is, &old.member_name(was)?)?;
             new.set_member_note(is, old.member_note(was)?)?;
@@ -122,8 +124,7 @@ impl Before {
             }
         }
         for row in 0..LAST_ROWS {
-            let place = |at: u32| at / from.stride * to.stride + at % from.stride;
-            new.set_last(row, old.last(row)?.map(|event| with_place(event, place)))?;
+            new.set_last(row, old.last(row)?.map(|event| moved(event, &places)))?;
         }
         for (place, open) in new.remembered()? {
             new.set_open(place, open)?;
@@ -171,10 +172,13 @@ impl Before {
     }
 }
 
-/// An event of a connection with the place that its server has now.
-fn with_place(event: u64, place: impl Fn(u32) -> u32) -> u64 {
+/// An event of a connection with the place that its server has now; none where that server is gone, for its number may
+/// be another's by now.
+fn moved(event: u64, places: &BTreeMap<u32, u32>) -> u64 {
     let (low, mask) = (event as u32, crate::layout::LAST_AT);
-    event & !u64::from(mask << 1) | u64::from((place(low >> 1 & mask) & mask) << 1)
+    places
+        .get(&(low >> 1 & mask))
+        .map_or(0, |place| event & !u64::from(mask << 1) | u64::from((place & mask) << 1))
 }
 
 /// Makes the map of clocks of what layout 9 has in the servers' entries, which its program goes on writing.
@@ -210,10 +214,11 @@ mod tests {
 
     #[test]
     fn an_event_keeps_all_but_its_place() {
-        let place = |at: u32| at / 256 * 512 + at % 256;
+        let places = BTreeMap::from([(0x0307, 0x0607)]);
         let event = 0xabcd_ef01_2345_6789 & !(0x3f_ffff << 1) | 0x0307 << 1;
-        let moved = with_place(event, place);
-        assert_eq!(moved >> 1 & 0x3f_ffff, 0x0607);
-        assert_eq!((moved ^ event) & !(0x3f_ffff << 1), 0);
+        let is = moved(event, &places);
+        assert_eq!(is >> 1 & 0x3f_ffff, 0x0607);
+        assert_eq!((is ^ event) & !(0x3f_ffff << 1), 0);
+        assert_eq!(moved(event, &BTreeMap::new()), 0, "of a server that is gone");
     }
 }

@@ -21,6 +21,17 @@ pub enum L4Error {
         /// Why it could not be mounted.
         error: io::Error,
     },
+    /// No directory of pins.
+    #[error("{0}: expected a directory of pins, in a bpffs; nothing was removed")]
+    NoPins(PathBuf),
+    /// Pins that stay.
+    #[error("{path}: cannot remove what is pinned: {error}")]
+    Unremoved {
+        /// Where.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
     /// Pins would not outlive the process.
     #[error(
         "{0}: in a mount namespace of this process's own, where what is pinned goes with it; {advice}",

@@ -31,14 +31,11 @@ use crate::rights;
 use crate::tables::{mac_bits, vip_bits};
 use crate::xdp::{self, Ran};
 
-use pins::clear_maps;
+use pins::{LINKS_DIR, PROGRAM, clear_maps};
 pub use pins::{detach, detach_interface, is_link_on, link_pin, pinned_links};
-pub(crate) use pins::{pinned, unpinned};
+pub(crate) use pins::{is_bpffs, pinned, unpinned};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/balancer.bpf.o"));
-
-/// `statfs` of a bpffs.
-const BPF_FS_MAGIC: i128 = 0xcafe_4a11;
 
 /// What an interface has handed on goes from queue to queue of the kernel for no longer.
 const ON_THEIR_WAY: Duration = Duration::from_millis(50);
@@ -186,7 +183,7 @@ impl Program {
 
     /// Whether this is the program that was pinned last.
     pub(crate) fn is_pinned(&self) -> bool {
-        ProgramInfo::from_pin(self.dir.join("balancer")).is_ok_and(|info| info.id() == self.id)
+        ProgramInfo::from_pin(self.dir.join(PROGRAM)).is_ok_and(|info| info.id() == self.id)
     }
 
     /// Whether it, or what stands in for it, is on an interface.
@@ -202,7 +199,7 @@ impl Program {
 
     /// Makes this the daemon in charge: the one before notices that its program is pinned no more.
     pub(crate) fn pin(&mut self) -> Result<(), L4Error> {
-        let path = self.dir.join("balancer");
+        let path = self.dir.join(PROGRAM);
         let _ = fs::remove_file(&path);
         program(&mut self.ebpf, "balancer")?.pin(&path).map_err(|error| refused(&error))
     }
@@ -294,9 +291,6 @@ pub fn prepare(dir: &Path) -> Result<(), L4Error> {
         let path = path.to_owned();
         move |error: std::io::Error| L4Error::Bpffs { path: path.clone(), error }
     };
-    let is_bpffs = |path: &Path| {
-        rustix::fs::statfs(path).is_ok_and(|stat| i128::from(stat.f_type) == BPF_FS_MAGIC)
-    };
     if dir.starts_with(root) && !is_bpffs(root) {
         if mounts::are_own() {
             return Err(L4Error::OwnMounts(root.to_owned()));
@@ -310,7 +304,7 @@ pub fn prepare(dir: &Path) -> Result<(), L4Error> {
                 .map_err(|error: Errno| failed(root)(error.into()))?;
         }
     }
-    for part in [MAPS_DIR, "links"] {
+    for part in [MAPS_DIR, LINKS_DIR] {
         fs::create_dir_all(dir.join(part)).map_err(failed(dir))?;
     }
     if !is_bpffs(dir) {

@@ -52,6 +52,33 @@ fn sizes_and_the_place_of_pins_are_fixed_while_a_daemon_runs() {
     service.net.leave();
 }
 
+#[test]
+fn detach_removes_what_plimsoll_has_pinned_and_nothing_else() {
+    if !privileged() {
+        return;
+    }
+    let files = tempfile::tempdir().expect("a directory");
+    fs::create_dir(files.path().join("maps")).expect("made");
+    let refused = plimsoll_l4::detach(files.path()).expect_err("no bpffs").to_string();
+    assert!(refused.contains("in a bpffs; nothing was removed"), "{refused}");
+    assert!(files.path().join("maps").exists());
+
+    let service = Service::new(1, 2, false);
+    let balancer = service.balance(&service.config(Policy::RoundRobin, &["s1"]));
+    let pins = balancer.config().pin_dir.clone();
+    let other: Array<MapData, u32> = Array::create(1, 0).expect("made");
+    other.pin(pins.join("another")).expect("pinned");
+    plimsoll_l4::detach(&pins).expect("detached");
+    let left: Vec<_> =
+        fs::read_dir(&pins).expect("there").flatten().map(|one| one.file_name()).collect();
+    assert_eq!(left, ["another"]);
+    fs::remove_file(pins.join("another")).expect("removed");
+    plimsoll_l4::detach(&pins).expect("detached");
+    assert!(!pins.exists());
+    plimsoll_l4::detach(&pins).expect("nothing to do");
+    service.net.leave();
+}
+
 /// The servers push while a daemon with other sizes takes over, as all that drains goes on.
 fn other_sizes_are_taken_up(v6: bool) {
     let service = Service::new(3, 2, v6);

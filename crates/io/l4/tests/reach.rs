@@ -56,6 +56,9 @@ fn a_vip_answered_for_on_the_clients_link_is_distinguished_from_one_that_is_not(
     }
     let service = on_one_link(false);
     let config = service.config(Policy::RoundRobin, &["s1"]);
+    for interface in ["all", "lbc", "lb1"] {
+        service.net.exec("lb", &format!("sysctl -qw net.ipv4.conf.{interface}.rp_filter=0"));
+    }
     assert_eq!(levels(&service, &config), (Level::Ok, Level::Ok), "nothing has run here");
     let balancer = service.balance(&config);
     service.net.leave();
@@ -68,6 +71,8 @@ fn a_vip_answered_for_on_the_clients_link_is_distinguished_from_one_that_is_not(
             ("ip route add default via 10.0.1.2", warn, warn, false),
             ("ip neigh add proxy 10.0.9.9 dev lbc", warn, warn, false),
             ("ip route add unreachable 10.0.9.9", warn, ok, false),
+            ("sysctl -qw net.ipv4.conf.lbc.rp_filter=2", warn, warn, false),
+            ("sysctl -qw net.ipv4.conf.lbc.rp_filter=0", warn, ok, false),
             ("ip route replace 10.0.9.9 dev lo", ok, ok, true),
             ("sysctl -qw net.ipv4.conf.lbc.forwarding=0", warn, ok, false),
             ("sysctl -qw net.ipv4.conf.lbc.forwarding=1", ok, ok, true),

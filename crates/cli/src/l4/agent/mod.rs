@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use plimsoll_l4::{Agent, AgentSection, Keys, Pending, agent_dir, detach_agent};
+use plimsoll_l4::{Agent, AgentSection, Keys, L4Error, Pending, agent_dir, detach_agent};
 use tracing::{error, info, warn};
 
 use super::config::load_section;
@@ -88,6 +88,10 @@ struct Keeper {
     agent: Agent,
     own: AgentSection,
     said: Pending,
+    /// What was wrong with the key file when it was last looked at.
+    keys_said: String,
+    /// Whether its programs were taken off by somebody else.
+    is_over: bool,
 }
 
 impl Keep for Keeper {
@@ -104,16 +108,31 @@ impl Keep for Keeper {
     fn look(&mut self) {
         match self.agent.refresh() {
             Ok(pending) => self.say(pending),
+            Err(problem @ L4Error::Replaced(_)) => {
+                warn!("{problem}");
+                self.is_over = true;
+                return;
+            }
             Err(problem) => warn!("{problem}"),
         }
-        match keys(&self.agent.config().cookie.key_file) {
-            Ok(keys) if keys != *self.agent.keys() => match self.agent.set_keys(keys) {
+        let found = keys(&self.agent.config().cookie.key_file);
+        let problem = found.as_ref().err().cloned().unwrap_or_default();
+        if problem != self.keys_said && !problem.is_empty() {
+            warn!("{problem}; the keys in force stay");
+        }
+        self.keys_said = problem;
+        if let Ok(keys) = found
+            && keys != *self.agent.keys()
+        {
+            match self.agent.set_keys(keys) {
                 Ok(()) => info!("keys read"),
                 Err(problem) => warn!("{problem}"),
-            },
-            Ok(_) => {}
-            Err(problem) => warn!("{problem}; the keys in force stay"),
+            }
         }
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over
     }
 }
 
@@ -127,7 +146,13 @@ impl Keeper {
         for vip in &config.vips {
             info!(service = vip.name, backend = vip.backend, id = vip.id, "serving");
         }
-        let mut keeper = Keeper { agent, own: own.clone(), said: Pending::default() };
+        let mut keeper = Keeper {
+            agent,
+            own: own.clone(),
+            said: Pending::default(),
+            keys_said: String::new(),
+            is_over: false,
+        };
         keeper.say(pending);
         Ok((keeper, own))
     }

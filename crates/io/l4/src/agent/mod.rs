@@ -104,6 +104,10 @@ impl Agent {
     /// When the kernel does not list its interfaces, or a map cannot be written.
     pub fn refresh(&mut self) -> Result<Pending, L4Error> {
         let mut pending = Pending::default();
+        let pinned = attached(&self.config.pin_dir);
+        if self.on.iter().any(|(name, _)| !pinned.contains(name)) {
+            return Err(L4Error::Replaced(self.config.pin_dir.clone()));
+        }
         let links = network::links()?;
         for name in &self.config.interfaces {
             let Some(link) = links.iter().find(|link| link.name == *name) else {
@@ -169,7 +173,11 @@ impl Agent {
             self.maps.set_permutation(epoch, &salt.permutation)?;
         }
         let now = monotonic_ms();
-        let new = held.salts == 0 || held.epoch != self.keys.epoch;
+        let active = self.keys.epoch.bit() as usize;
+        // Another salt of the same epoch: it was replaced, or a whole rotation was missed.
+        let new = held.salts == 0
+            || held.epoch != self.keys.epoch
+            || held.keys[active] != settings.keys[active];
         if settings.salts.count_ones() == 1 {
             settings.switch_ms = now - LONG_AGO_MS;
         } else if new {
@@ -190,9 +198,6 @@ impl Agent {
     /// A salt that is to take over does so when the key file says, whatever the clocks' drift until then.
     fn follow_rotation(&mut self) -> Result<(), L4Error> {
         let ahead_ms = self.keys.since_unix_ms as i64 - unix_ms() as i64;
-        if ahead_ms <= 0 {
-            return Ok(());
-        }
         let held = self.maps.settings()?;
         let (switch_ms, now_ms) = (held.switch_ms as u64, monotonic_ms() as u64);
         let switch_ms = rotation::follow(switch_ms, now_ms, ahead_ms) as i64;

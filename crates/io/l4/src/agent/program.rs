@@ -68,7 +68,11 @@ impl AgentProgram {
             let program = program(&mut self.ebpf, name)?;
             if let Some(link) = existing(&path) {
                 match program.attach_to_link(link) {
-                    Ok(_) => continue,
+                    Ok(id) => {
+                        // The pin alone holds it: without that it is off the interface.
+                        drop(program.take_link(id));
+                        continue;
+                    }
                     // The interface was removed, and there is a new one of its name.
                     Err(_) => fs::remove_file(&path).map_err(|error| failed(error.to_string()))?,
                 }

@@ -85,6 +85,7 @@ mod tests {
         assert_eq!(follow(90_000_000, 50_000_000, 39_996_000), 89_996_000);
         assert_eq!(follow(90_000_000, 50_000_000, 40_000_300), 90_000_000, "near enough");
         assert_eq!(follow(90_000_000, 50_000_000, 30_000), 50_030_000, "brought forward");
+        assert_eq!(follow(90_000_000, 50_000_000, -5_000), 49_995_000, "read late");
         assert_eq!(follow(90_000_000, 90_000_000, 30_000), 90_000_000, "it has come");
         // From before the clock began.
         let early = 0u64.wrapping_sub(900_000);

@@ -135,7 +135,8 @@ impl Balancer {
             } else {
                 clock_ms.wrapping_add_signed(ahead)
             };
-        } else if ahead > 0 {
+        } else {
+            // Also one that was brought forward to a time that has passed when the file is read.
             let clock_ms = self.program.clock_ms()?;
             settings.switch_ms = rotation::follow(settings.switch_ms, clock_ms, ahead);
         }
@@ -368,6 +369,9 @@ impl Balancer {
 
     /// Takes the program off interfaces that are not configured any more.
     pub(super) fn detach_unused(&mut self) {
+        if !self.is_in_charge {
+            return;
+        }
         for name in program::pinned_links(self.maps.dir()) {
             if self.config.interfaces.iter().all(|interface| interface.name != name) {
                 program::detach_interface(self.maps.dir(), &name);

@@ -1,7 +1,7 @@
 //! Reads the `l4` section: from what was written to what is meant.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use plimsoll_config::{Cursor, Once};
@@ -13,6 +13,7 @@ use super::{
 };
 use crate::layout::Mac;
 
+const BPFFS: &str = "/sys/fs/bpf";
 const KEY_FILE: &str = "/var/lib/plimsoll/l4.key";
 /// Root alone.
 const SOCKET_MODE: u32 = 0o600;
@@ -56,8 +57,7 @@ impl Section {
             all(c, "a list of at least one service", |c| vip(c, &mut taken))
         });
         let uplink = fields.or("uplink", UplinkMode::default(), uplink);
-        let pin_dir = fields
-            .or("pin_dir", PathBuf::from(PIN_DIR), |c| c.text("a directory").map(PathBuf::from));
+        let pin_dir = fields.or("pin_dir", PathBuf::from(PIN_DIR), pin_dir);
         let drain = fields.or("drain", DRAIN, |c| c.duration(Duration::from_secs(1)..=LONGEST));
         let socket = fields.optional("socket", socket);
         let metrics = fields.optional("metrics", |c| {
@@ -93,6 +93,15 @@ impl Section {
         };
         Some(Section { balancer, socket: socket?, metrics: metrics?, agent: agent? })
     }
+}
+
+/// Other programs' pins are in the root of the machine's bpffs.
+fn pin_dir(cursor: &Cursor<'_>) -> Option<PathBuf> {
+    let what = "a directory of its own in a bpffs, such as \"/sys/fs/bpf/plimsoll/l4\"";
+    let is_own = |text: &str| {
+        text.starts_with('/') && Path::new(text).components().ne(Path::new(BPFFS).components())
+    };
+    cursor.text_if(what, is_own).map(PathBuf::from)
 }
 
 fn agent(cursor: &Cursor<'_>) -> Option<AgentSection> {

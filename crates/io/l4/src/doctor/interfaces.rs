@@ -164,12 +164,9 @@ fn reverse_path(link: &Link, server: bool) -> Finding {
     let why =
         "strict filtering drops what comes in by another interface than its answer would leave by";
     let finding = Finding::new("rp_filter", &link.name, why);
-    let all = sysctl("net.ipv4.conf.all.rp_filter").unwrap_or(0);
-    let own = interface_sysctl("ipv4", &link.name, "rp_filter").unwrap_or(0);
     let advice =
         format!("sysctl -w net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.{}.rp_filter=2", link.name);
-    // The larger of the two holds (Documentation/networking/ip-sysctl).
-    match (all.max(own), server) {
+    match (filter(&link.name), server) {
         (1, true) => {
             finding.fail("1, strict: clients' packets from the balancer are dropped", advice)
         }
@@ -177,6 +174,12 @@ fn reverse_path(link: &Link, server: bool) -> Finding {
             .warn("1, strict: replies that the program leaves to the kernel are dropped", advice),
         (value, _) => finding.ok(format!("{value}: not strict")),
     }
+}
+
+/// How sources are filtered: the larger of the two holds (Documentation/networking/ip-sysctl).
+pub fn filter(interface: &str) -> u64 {
+    let all = sysctl("net.ipv4.conf.all.rp_filter").unwrap_or(0);
+    all.max(interface_sysctl("ipv4", interface, "rp_filter").unwrap_or(0))
 }
 
 fn forwarding(config: &L4Config, link: &Link) -> Vec<Finding> {

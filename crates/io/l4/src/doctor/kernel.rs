@@ -8,11 +8,11 @@ use rustix::process::{Resource, getrlimit};
 use super::features::{AGENT, NEEDED, present};
 use super::{Finding, Role, sysctl};
 use crate::mounts::{self, ADVICE, Owner};
+use crate::program::is_bpffs;
 use crate::rights::missing_to_examine;
 
 /// The oldest release with all that the balancer needs.
 const OLDEST: (u32, u32) = (5, 18);
-const BPF_FS_MAGIC: i128 = 0xcafe_4a11;
 /// Clock sources that are read without leaving the guest or asking a slow device.
 const QUICK_CLOCKS: [&str; 5] =
     ["tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "riscv_clocksource"];
@@ -87,8 +87,7 @@ fn bpffs() -> Finding {
     let why = "programs, maps and links are pinned there, so that they outlive the daemon";
     let finding = Finding::new("bpffs", "/sys/fs/bpf", why);
     let path = Path::new("/sys/fs/bpf");
-    let stat = rustix::fs::statfs(path);
-    let is_mounted = stat.is_ok_and(|stat| i128::from(stat.f_type) == BPF_FS_MAGIC);
+    let is_mounted = is_bpffs(path);
     let own = "in a mount namespace of this process's own: what is pinned goes with it";
     if !is_mounted && mounts::are_own() {
         return finding.fail(format!("not mounted, {own}"), ADVICE);

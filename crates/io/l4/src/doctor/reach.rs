@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use netlink_packet_route::route::RouteType;
 
+use super::interfaces::filter;
 use super::local::{Machine, forwards};
 use super::{Finding, interface_sysctl};
 use crate::config::L4Config;
@@ -192,7 +193,23 @@ impl Reached<'_> {
         let Reached { machine, address, .. } = *self;
         Some(match self.leads {
             Leads::Here => return None,
-            Leads::Nowhere => finding.ok("leads nowhere: what comes past the program ends here"),
+            Leads::Nowhere => {
+                let names = self.config.interfaces.iter().map(|one| one.name.as_str());
+                match names.into_iter().find(|name| address.is_ipv4() && filter(name) == 2) {
+                    // `fib_validate_source` takes no source that no route leads to, not even loosely.
+                    Some(name) => finding.warn(
+                        format!(
+                            "leads nowhere, and rp_filter of {name} is 2: replies that the program leaves to the \
+                             kernel are dropped"
+                        ),
+                        format!(
+                            "sysctl -w net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.{name}.rp_filter=0, or ip route \
+                             add {address} dev lo"
+                        ),
+                    ),
+                    None => finding.ok("leads nowhere: what comes past the program ends here"),
+                }
+            }
             Leads::Loopback => {
                 finding.ok("by lo: what comes past the program ends in this machine")
             }

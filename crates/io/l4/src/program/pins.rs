@@ -1,23 +1,55 @@
 //! What is pinned in bpffs: links by the names of their interfaces.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use aya::programs::links::{FdLink, PinnedLink};
 
+use crate::carry::NEXT_DIR;
 use crate::error::L4Error;
 use crate::maps::MAPS_DIR;
+use crate::turn::Turn;
 
-/// Takes the program off every interface and removes all that is pinned.
+/// Where the links of interfaces are pinned.
+pub(super) const LINKS_DIR: &str = "links";
+/// The program of the daemon in charge.
+pub(super) const PROGRAM: &str = "balancer";
+
+/// `statfs` of a bpffs.
+const BPF_FS_MAGIC: i128 = 0xcafe_4a11;
+
+/// Whether a path is in a bpffs.
+pub(crate) fn is_bpffs(path: &Path) -> bool {
+    rustix::fs::statfs(path).is_ok_and(|stat| i128::from(stat.f_type) == BPF_FS_MAGIC)
+}
+
+/// Takes the program off every interface and removes all that Plimsoll has pinned in this directory, and nothing else.
 ///
 /// # Errors
-/// When something cannot be removed.
+/// When it is not in a bpffs, or something cannot be removed.
 pub fn detach(dir: &Path) -> Result<(), L4Error> {
-    match fs::remove_dir_all(dir) {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(L4Error::Bpffs { path: dir.to_owned(), error }),
+    if !dir.exists() {
+        return Ok(());
     }
+    if !is_bpffs(dir) {
+        return Err(L4Error::NoPins(dir.to_owned()));
+    }
+    let _turn = Turn::wait(dir)?;
+    // First what a daemon is in charge by: it writes no more, and ends.
+    let program = fs::remove_file(dir.join(PROGRAM));
+    let parts = [LINKS_DIR, MAPS_DIR, NEXT_DIR].map(|part| fs::remove_dir_all(dir.join(part)));
+    for removed in parts.into_iter().chain([program]) {
+        match removed {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(L4Error::Unremoved { path: dir.to_owned(), error });
+            }
+            _ => {}
+        }
+    }
+    // It stays where it is a mount point, or where somebody else has pins in it.
+    let _ = fs::remove_dir(dir);
+    Ok(())
 }
 
 pub(super) fn clear_maps(dir: &Path) -> Result<(), L4Error> {
@@ -35,13 +67,13 @@ pub fn detach_interface(dir: &Path, name: &str) {
 
 /// The interfaces whose links are pinned; a link outlives its interface.
 pub fn pinned_links(dir: &Path) -> Vec<String> {
-    let entries = fs::read_dir(dir.join("links")).into_iter().flatten().flatten();
+    let entries = fs::read_dir(dir.join(LINKS_DIR)).into_iter().flatten().flatten();
     entries.map(|entry| unpinned(&entry.file_name().to_string_lossy())).collect()
 }
 
 /// Where the link of an interface is pinned.
 pub fn link_pin(dir: &Path, interface: &str) -> PathBuf {
-    dir.join("links").join(pinned(interface))
+    dir.join(LINKS_DIR).join(pinned(interface))
 }
 
 /// An interface's name as one that bpffs takes, which takes no dot: no interface has a colon.

@@ -110,6 +110,7 @@ fn what_is_given_twice_or_does_not_fit_together_is_refused() {
         ),
         (format!("{GOOD}  limits: {{ clients: 0 }}\n"), "from 1 to 262144"),
         (format!("{GOOD}  uplink: never\n"), "auto or ask"),
+        (format!("{GOOD}  pin_dir: /sys/fs/bpf/\n"), "a directory of its own in a bpffs"),
         (format!("{GOOD}  uplink: {{ interface: eth7, gateway: 10.0.0.1 }}\n"), "l4.uplink"),
         (format!("{GOOD}  cookie: {{ rotate: 60s }}\n"), "a time from 1048.576s"),
     ];
