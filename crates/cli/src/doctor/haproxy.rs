@@ -103,7 +103,7 @@ fn process(name: &str, socket: &str, inspection: &Inspection, now: u64, findings
         findings.add(Finding::warning(
             name,
             format!("HAProxy {version} is older than what Plimsoll is tested with"),
-            "use 2.6 or later",
+            "use 2.4 or later",
         ));
     }
     if *threads > 1 {

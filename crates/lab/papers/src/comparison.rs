@@ -346,19 +346,27 @@ impl Comparison {
         Comparison { check, tolerance, why: why.into(), ..self }
     }
 
-    /// The same where it is undecided: the 95 % interval of what these repetitions say, as ratios, contains the limit.
+    /// The same where it is undecided: the 95 % interval of what these repetitions say contains the limit, as ratios, or
+    /// as they are where one of them is 0.
     pub(crate) fn decided_by(self, repetitions: &[&Comparison]) -> Self {
         let value = |one: &&Comparison| match one.check {
-            Some(Check::Within(_, value)) => value.ln(),
+            Some(Check::Within(_, value)) => value,
             _ => f64::NAN,
         };
         let Some(Check::Within(Bound::AtLeast(limit) | Bound::AtMost(limit), _)) = self.check
         else {
             return self;
         };
-        let logs: Vec<f64> = repetitions.iter().map(value).collect();
-        let ends = mean(&logs).zip(half_width(&logs));
-        let ends = ends.map(|(mean, half)| ((mean - half).exp(), (mean + half).exp()));
+        let values: Vec<f64> = repetitions.iter().map(value).collect();
+        if values.iter().any(|value| !value.is_finite()) {
+            return self.incomparable("Undecided: not every repetition has it.");
+        }
+        let are_ratios = values.iter().all(|value| *value > 0.0);
+        let to = |value: f64| if are_ratios { value.ln() } else { value };
+        let back = |value: f64| if are_ratios { value.exp() } else { value };
+        let values: Vec<f64> = values.into_iter().map(to).collect();
+        let ends = mean(&values).zip(half_width(&values));
+        let ends = ends.map(|(mean, half)| (back(mean - half), back(mean + half)));
         match ends.filter(|(low, high)| *low < limit && limit < *high) {
             Some((low, high)) => self.incomparable(format!(
                 "Undecided: the 95 % interval of the repetitions, {low:.2} to {high:.2}, contains the limit."

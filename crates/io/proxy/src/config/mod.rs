@@ -76,7 +76,7 @@ impl ProxyConfig {
         let mut taken = Taken::default();
         let metrics = fields.optional("metrics", |c| {
             let fields = c.fields(&["listen"])?;
-            let what = "an address and port such as \"127.0.0.1:7402\"";
+            let what = "an address and port such as \"127.0.0.1:7405\"";
             fields.required("listen", what, |c| taken.listen(c))
         });
         let mut named = Named::default();

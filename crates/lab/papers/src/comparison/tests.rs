@@ -103,3 +103,18 @@ fn quick_runs_and_silence_get_no_verdict() {
     assert_eq!(judged(silent), Verdict::NotComparable);
     assert_eq!(judged(number(10.0, 10.0).incomparable("Overload.")), Verdict::NotComparable);
 }
+
+#[test]
+fn what_repetitions_leave_undecided_gets_no_verdict() {
+    let late = |ours| Comparison::bound(SIMULATED, "x", ("late", Bound::AtLeast(0.05)), ours, "");
+    let of = |values: [f64; 3]| {
+        let alone = values.map(late);
+        let mean = values.iter().sum::<f64>() / 3.0;
+        judged(late(mean).decided_by(&alone.iter().collect::<Vec<_>>()))
+    };
+    assert_eq!(of([0.1, 0.11, 0.12]), Verdict::Agrees);
+    assert_eq!(of([0.02, 0.1, 0.3]), Verdict::NotComparable, "as ratios");
+    assert_eq!(of([0.0, 0.0, 0.2]), Verdict::NotComparable, "with parts of 0");
+    assert_eq!(of([0.0, 0.001, 0.0]), Verdict::Differs);
+    assert_eq!(of([0.1, 0.1, f64::NAN]), Verdict::NotComparable);
+}

@@ -124,6 +124,17 @@ fn comparisons(points: &[Point]) -> Vec<Comparison> {
         );
         all.push(one);
     }
+    // Where the other methods were run as well.
+    if at("random(5)", Task::Get).is_finite() {
+        let over = |name| (name, at(name, Task::Get) / at("leastconn", Task::Get));
+        let what =
+            format!("{tier}, 60,000 tasks per 60 s: mean of random(N) over leastconn's, GET");
+        let paper = "nears leastconn as N nears the number of servers";
+        let methods = ["random(5)", "random(3)", "random(1)"].map(over);
+        all.push(Comparison::order(from, what, paper, methods, "×").why(
+            "Of several threads each has its own draw, but all have one count of what is under way.",
+        ));
+    }
     all
 }
 

@@ -188,7 +188,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         }
         for (task, name) in ["GET", "POST"].iter().enumerate() {
             let sorted = spread(&ratios, task);
-            let at = |part: f64| sorted[((sorted.len() - 1) as f64 * part).round() as usize];
+            let at = |part: f64| quantile(&sorted, part);
             row!(shown, Provenance::Simulated, {
                 servers: sizes.name();
                 tasks_per_60_s: tasks, "the paper's rate";
@@ -247,6 +247,14 @@ pub fn spread(ratios: &[[f64; 2]], task: usize) -> Vec<f64> {
     sorted
 }
 
+/// What this part of them is at most, between two of them by their distance.
+pub fn quantile(sorted: &[f64], part: f64) -> f64 {
+    let at = (sorted.len().saturating_sub(1)) as f64 * part;
+    let value = |at: f64| sorted.get(at as usize).copied().unwrap_or(f64::NAN);
+    let (low, high) = (value(at.floor()), value(at.ceil()));
+    low + (high - low) * at.fract()
+}
+
 /// On how many of the five servers pages are.
 pub fn distinct(servers: &[usize]) -> u32 {
     (0..5).map(|server| u32::from(servers.contains(&server))).sum()
@@ -255,6 +263,13 @@ pub fn distinct(servers: &[usize]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn median_of_an_even_number_is_between_the_middle_two() {
+        assert_eq!(quantile(&[1.0, 2.0, 4.0, 9.0], 0.5), 3.0);
+        assert_eq!(quantile(&[1.0, 2.0, 4.0], 0.5), 2.0);
+        assert_eq!((quantile(&[1.0, 3.0], 0.0), quantile(&[1.0, 3.0], 1.0)), (1.0, 3.0));
+    }
 
     #[test]
     fn pages_are_placed_as_haproxy_places_them() {

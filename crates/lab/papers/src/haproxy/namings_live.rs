@@ -12,7 +12,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use super::figure::scale_note;
 use super::lane::{Lane, Seen, Task};
 use super::method::{Method, named};
-use super::namings::{distinct, placed, spread};
+use super::namings::{distinct, placed, quantile, spread};
 use super::pool::{Sizes, asks};
 use super::servers::Bed;
 use super::sweep::{Turn, rate_rps};
@@ -101,7 +101,7 @@ pub fn add(
         }
         for (task, name) in Task::ALL.iter().map(|task| task.name()).enumerate() {
             let sorted = spread(&ratios, task);
-            let at = |part: f64| sorted[((sorted.len() - 1) as f64 * part).round() as usize];
+            let at = |part: f64| quantile(&sorted, part);
             row!(shown, pool.provenance(), {
                 servers: sizes.name();
                 tasks_per_60_s: tasks, "the paper's rate";
