@@ -29,8 +29,10 @@ pub(crate) fn is_bpffs(path: &Path) -> bool {
 /// # Errors
 /// When it is not in a bpffs, or something cannot be removed.
 pub fn detach(dir: &Path) -> Result<(), L4Error> {
-    if !dir.exists() {
-        return Ok(());
+    match fs::metadata(dir) {
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(L4Error::Unremoved { path: dir.to_owned(), error }),
     }
     if !is_bpffs(dir) {
         return Err(L4Error::NoPins(dir.to_owned()));
