@@ -60,7 +60,11 @@ async fn keep(file: &Path, section: Section) -> Result<(), String> {
     };
     keeper.say(pending);
     keeper.routes = Routes::watch();
-    keeper.listener = bound.map(|bound| bound.listen(keeper.ask.clone())).transpose()?;
+    // It is in charge now: without a socket, too.
+    match bound.map(|bound| bound.listen(keeper.ask.clone())).transpose() {
+        Ok(listener) => keeper.listener = listener,
+        Err(problem) => error!("{problem}"),
+    }
     keeper.follow_loads(&section);
     follow_until_stopped(file, &mut keeper, signals).await;
     info!("leaving; the kernel goes on balancing");

@@ -52,11 +52,15 @@ impl Bound {
     /// In words, when it cannot.
     pub fn new(socket: &Socket) -> Result<Self, String> {
         let mut new = socket.path.clone().into_os_string();
-        new.push(".new");
+        // Of its own: others may start at the same time.
+        new.push(format!(".{}", std::process::id()));
         let new = PathBuf::from(new);
         let bind = || -> io::Result<UnixListener> {
             if let Some(dir) = socket.path.parent() {
                 fs::create_dir_all(dir)?;
+            }
+            if socket.path.is_dir() {
+                return Err(io::ErrorKind::IsADirectory.into());
             }
             let _ = fs::remove_file(&new);
             let listener = UnixListener::bind(&new)?;

@@ -133,8 +133,8 @@ fn a_change_that_was_brought_forward_is_in_force_for_whoever_reads_of_it_late() 
     assert!(ready.since_unix_ms > now() + 11 * 3_600_000, "{ready:?}");
     let mut connections = service.opened(8);
 
-    // Another balancer's file, copied five seconds too late.
-    let late = Keys { since_unix_ms: now() - 5_000, ..ready };
+    // Another balancer's file, copied an hour too late, or a wall clock that was set forward.
+    let late = Keys { since_unix_ms: now() - 3_600_000, ..ready };
     late.save(&file).expect("saved");
     let began = Instant::now();
     // Its own new salt was the first.

@@ -140,6 +140,9 @@ impl Balancer {
         }
         let pending = balancer.take_up(config)?;
         if let Some(before) = before {
+            // What interfaces that are no longer named count by the old maps would be lost.
+            balancer.is_in_charge = true;
+            balancer.detach_unused();
             balancer.program.wait_for_readers()?;
             before.hand_over(&mut balancer.maps)?;
             balancer.program.set_handed_over();

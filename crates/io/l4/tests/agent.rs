@@ -64,7 +64,7 @@ fn connections_stay(v6: bool) {
         assert_eq!(pending.expect("refreshes").0, Vec::<String>::new(), "the new link is found");
     }
     drop(balancer);
-    plimsoll_l4::detach(&direct.net().pins().join("links")).expect("the first is gone");
+    std::fs::remove_dir_all(direct.net().pins().join("links")).expect("the first is gone");
     all_stay(&mut connections, "by another balancer that never saw them");
     connections.extend(direct.service.opened(12));
     all_stay(&mut connections, "at the end");

@@ -40,7 +40,7 @@ use crate::error::L4Error;
 use crate::keys::Keys;
 use crate::network;
 use layout::{Settings, salt_bytes, vip_words};
-use program::{AgentProgram, attached, detach_interface};
+use program::{AgentProgram, attached, detach_interface, is_unpinned};
 
 /// A first salt has no other to take over from: it is long in force.
 const LONG_AGO_MS: i64 = 1_000_000;
@@ -104,8 +104,7 @@ impl Agent {
     /// When the kernel does not list its interfaces, or a map cannot be written.
     pub fn refresh(&mut self) -> Result<Pending, L4Error> {
         let mut pending = Pending::default();
-        let pinned = attached(&self.config.pin_dir);
-        if self.on.iter().any(|(name, _)| !pinned.contains(name)) {
+        if self.on.iter().any(|(name, _)| is_unpinned(&self.config.pin_dir, name)) {
             return Err(L4Error::Replaced(self.config.pin_dir.clone()));
         }
         let links = network::links()?;
@@ -122,11 +121,9 @@ impl Agent {
             if self.on.contains(&now) {
                 continue;
             }
+            self.on.retain(|(other, _)| other != name);
             match self.program.attach(name) {
-                Ok(()) => {
-                    self.on.retain(|(other, _)| other != name);
-                    self.on.push(now);
-                }
+                Ok(()) => self.on.push(now),
                 Err(error) => pending.0.push(error.to_string()),
             }
         }

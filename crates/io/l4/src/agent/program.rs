@@ -2,6 +2,7 @@
 //! starts over, or a newer one, puts its programs into the same links, so that no packet misses them.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use aya::programs::links::{FdLink, LinkOrder, PinnedLink};
@@ -104,6 +105,14 @@ pub fn attached(dir: &Path) -> Vec<String> {
         .collect();
     names.sort();
     names
+}
+
+/// Whether nothing is pinned for an interface any more; not so where that is not known.
+pub fn is_unpinned(dir: &Path, interface: &str) -> bool {
+    HOOKS.iter().all(|(_, _, way)| {
+        let pin = dir.join("links").join(format!("{}:{way}", pinned(interface)));
+        fs::symlink_metadata(pin).is_err_and(|error| error.kind() == ErrorKind::NotFound)
+    })
 }
 
 /// Takes the programs off an interface, or off one that is gone.

@@ -19,9 +19,11 @@ use crate::program::Program;
 /// Clocks that are less apart are left so: to follow means to write the tables.
 const APART_MS: u64 = 500;
 
-/// The time of a change that is `ahead_ms` away by the clock on the wall. One that has come stays where it was.
+/// The time of a change that is `ahead_ms` away by the clock on the wall. One that has come stays where it was. One that
+/// should have come already comes now, at all servers: no sooner, for until now the salt before was in use, and is held
+/// from then on.
 pub(crate) fn follow(switch_ms: u64, clock_ms: u64, ahead_ms: i64) -> u64 {
-    let planned = clock_ms.wrapping_add_signed(ahead_ms);
+    let planned = clock_ms.wrapping_add_signed(ahead_ms.max(-(VERSION_MS as i64)));
     let is_to_come = (switch_ms.wrapping_sub(clock_ms) as i64) > 0;
     let apart = (planned.wrapping_sub(switch_ms) as i64).unsigned_abs();
     if is_to_come && apart > APART_MS { planned } else { switch_ms }
@@ -86,6 +88,12 @@ mod tests {
         assert_eq!(follow(90_000_000, 50_000_000, 40_000_300), 90_000_000, "near enough");
         assert_eq!(follow(90_000_000, 50_000_000, 30_000), 50_030_000, "brought forward");
         assert_eq!(follow(90_000_000, 50_000_000, -5_000), 49_995_000, "read late");
+        let late = 50_000_000 - VERSION_MS;
+        assert_eq!(
+            follow(90_000_000, 50_000_000, -3_600_000),
+            late,
+            "the wall clock was set forward"
+        );
         assert_eq!(follow(90_000_000, 90_000_000, 30_000), 90_000_000, "it has come");
         // From before the clock began.
         let early = 0u64.wrapping_sub(900_000);

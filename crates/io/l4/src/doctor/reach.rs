@@ -204,7 +204,7 @@ impl Reached<'_> {
                         ),
                         format!(
                             "sysctl -w net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.{name}.rp_filter=0, or ip route \
-                             add {address} dev lo"
+                             replace {address} dev lo"
                         ),
                     ),
                     None => finding.ok("leads nowhere: what comes past the program ends here"),

@@ -29,7 +29,7 @@ pub(crate) fn is_bpffs(path: &Path) -> bool {
 /// # Errors
 /// When it is not in a bpffs, or something cannot be removed.
 pub fn detach(dir: &Path) -> Result<(), L4Error> {
-    match fs::metadata(dir) {
+    match fs::File::open(dir) {
         Ok(_) => {}
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(L4Error::Unremoved { path: dir.to_owned(), error }),

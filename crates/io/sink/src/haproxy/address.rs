@@ -50,7 +50,7 @@ impl FromStr for SocketAddress {
 
 /// The address that a text means, or what was expected.
 pub(super) fn parse(text: &str) -> Result<SocketAddress, String> {
-    if text.is_empty() || text.contains(['\0', '\n']) {
+    if text.contains(['\0', '\n']) {
         return Err("expected a path or host:port".to_owned());
     }
     if let Some(path) = text.strip_prefix("unix@").or_else(|| text.strip_prefix("unix://")) {

@@ -125,15 +125,21 @@ fn comparisons(points: &[Point]) -> Vec<Comparison> {
         all.push(one);
     }
     // Where the other methods were run as well.
-    if at("random(5)", Task::Get).is_finite() {
-        let over = |name| (name, at(name, Task::Get) / at("leastconn", Task::Get));
-        let what =
-            format!("{tier}, 60,000 tasks per 60 s: mean of random(N) over leastconn's, GET");
-        let paper = "nears leastconn as N nears the number of servers";
-        let methods = ["random(5)", "random(3)", "random(1)"].map(over);
-        all.push(Comparison::order(from, what, paper, methods, "×").why(
-            "Of several threads each has its own draw, but all have one count of what is under way.",
+    let [one, most, least] =
+        ["random(1)", "random(5)", "leastconn"].map(|name| at(name, Task::Get));
+    if one.is_finite() && most.is_finite() {
+        let paper = ("it does as leastconn", Bound::AtMost(1.25));
+        let why = "It compares all five, as leastconn does.";
+        let apart = (most / least).max(least / most);
+        all.push(bound(
+            "the greater of random(5) and leastconn over the other, GET",
+            paper,
+            apart,
+            why,
         ));
+        let paper = ("it nears leastconn as N grows", Bound::AtLeast(1.0));
+        let why = "random(1) compares nothing.";
+        all.push(bound("random(1) over random(5), GET", paper, one / most, why));
     }
     all
 }
@@ -141,6 +147,7 @@ fn comparisons(points: &[Point]) -> Vec<Comparison> {
 #[cfg(test)]
 mod tests {
     use super::super::figure::{points_of, verdicts};
+    use super::super::method::named;
     use super::*;
 
     /// What is said of these means of GETs and POSTs at the rate that is judged.
@@ -167,5 +174,21 @@ mod tests {
             _ => [100.0, 110.0],
         };
         assert_eq!(said(opposite), ["differs"; 7]);
+    }
+
+    #[test]
+    fn random_of_more_servers_is_judged_where_it_was_run() {
+        let with = |one: f64, five: f64| {
+            let mut points = points_of(&[APART, JUDGED], |_, _| [100.0, 110.0]);
+            for (name, mean_ms) in [("random(1)", one), ("random(5)", five)] {
+                let at = points.iter().find(|p| p.tasks == JUDGED && p.task == Task::Get);
+                let mut point = at.expect("judged").clone();
+                (point.method, point.seen.mean_ms) = (named(name), mean_ms);
+                points.push(point);
+            }
+            verdicts(comparisons(&points)).split_off(7)
+        };
+        assert_eq!(with(300.0, 110.0), ["agrees"; 2]);
+        assert_eq!(with(100.0, 130.0), ["differs"; 2]);
     }
 }

@@ -40,13 +40,16 @@ impl Place {
         if !path.chars().all(is_plain) {
             return Err("http://host:port and a path, without a query");
         }
-        if path.contains("/api/v1") {
+        let path = path.trim_end_matches('/');
+        // A path within another API may have it: Kubernetes' proxy.
+        if ["/api/v1", "/api/v1/query", "/api/v1/query_range"].iter().any(|end| path.ends_with(end))
+        {
             return Err("http://host:port without /api/v1, which is added to it");
         }
         let address = address
             .parse()
             .map_err(|_| "http://host:port: a host and a port, such as http://127.0.0.1:9090")?;
-        Ok(Place { address, path: path.trim_end_matches('/').to_owned() })
+        Ok(Place { address, path: path.to_owned() })
     }
 }
 
@@ -111,6 +114,7 @@ mod tests {
             ("http://127.0.0.1:9090", "http://127.0.0.1:9090"),
             ("http://prom.internal:9090/", "http://prom.internal:9090"),
             ("http://[::1]:9090/prometheus/", "http://[::1]:9090/prometheus"),
+            ("http://k:8001/api/v1/namespaces/m/proxy", "http://k:8001/api/v1/namespaces/m/proxy"),
         ] {
             assert_eq!(Place::parse(url).map(|place| place.to_string()), Ok(shown.to_owned()));
         }
