@@ -87,10 +87,16 @@ impl Keeper {
     }
 
     fn put(&self, entry: Entry) {
-        if let Err(TrySendError::Full(_)) = self.entries.try_send(entry) {
-            let why = format!("the disk does not keep up: more than {WAITING} entries wait");
-            set(&self.trouble_sender, Some(why));
-        }
+        let why = match self.entries.try_send(entry) {
+            Ok(()) => return,
+            Err(TrySendError::Full(_)) => {
+                format!("the disk does not keep up: more than {WAITING} entries wait")
+            }
+            Err(TrySendError::Disconnected(_)) => {
+                "the thread that writes the store has ended: restart Plimsoll".to_owned()
+            }
+        };
+        set(&self.trouble_sender, Some(why));
     }
 }
 

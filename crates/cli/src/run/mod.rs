@@ -22,6 +22,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::ArgGroup;
 use plimsoll_config::ConfigError;
@@ -35,6 +36,8 @@ use looker::{Base, Everything};
 /// Threads of the runtime: one may be at a controller's step, of 10 ms at the most, while the other
 /// keeps connections and timers going.
 const WORKERS: usize = 2;
+/// For what the daemon has begun and needs no more.
+const LAST_WAIT: Duration = Duration::from_secs(1);
 
 /// Steer the services of a configuration
 #[derive(clap::Args, Clone, Debug)]
@@ -87,7 +90,10 @@ pub fn run(args: &RunArgs) -> ExitCode {
         observe: args.observe,
         seed: args.seed.unwrap_or_else(|| RandomState::new().hash_one("seed")),
     };
-    match runtime.block_on(daemon::run(options, base)) {
+    let ended = runtime.block_on(daemon::run(options, base));
+    // A look-up of a name that hangs would be waited for.
+    runtime.shutdown_timeout(LAST_WAIT);
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(daemon::StartError::Config(lines)) => {
             lines.lines().for_each(|line| log.complain(line));

@@ -71,8 +71,15 @@ pub(crate) enum Stage {
 impl Stop {
     /// Says what an IO error tells of the backend, or that it tells of this machine.
     pub fn from_io(stage: Stage, error: io::Error) -> Self {
-        if let Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) =
-            Errno::from_io_error(&error)
+        // Of files, memory, ports, or routes.
+        if let Some(
+            Errno::MFILE
+            | Errno::NFILE
+            | Errno::NOBUFS
+            | Errno::NOMEM
+            | Errno::ADDRNOTAVAIL
+            | Errno::NETUNREACH,
+        ) = Errno::from_io_error(&error)
         {
             return Stop::Local(LocalFault(error));
         }

@@ -52,5 +52,23 @@ pub(crate) fn original(stream: &TcpStream) -> Option<SocketAddr> {
     let v6 = || sockopt::ipv6_original_dst(stream).ok().map(SocketAddr::from);
     // One that was not redirected was going where it is: to send it there would be to send it here.
     let here = stream.local_addr().ok()?;
-    v4().or_else(v6).filter(|to| *to != here)
+    v4().or_else(v6).filter(|to| !is_same(*to, here))
+}
+
+/// Also where one is written as an IPv6 address, as those of a socket that listens on `[::]`.
+fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
+    (one.ip().to_canonical(), one.port()) == (other.ip().to_canonical(), other.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_the_same_however_its_family_writes_it() {
+        let at = |text: &str| text.parse::<SocketAddr>().unwrap();
+        assert!(is_same(at("10.0.0.1:15001"), at("[::ffff:10.0.0.1]:15001")));
+        assert!(!is_same(at("10.0.0.1:15001"), at("10.0.0.1:80")));
+        assert!(!is_same(at("10.0.0.1:15001"), at("10.0.0.2:15001")));
+    }
 }

@@ -225,6 +225,12 @@ pub(crate) fn announcement_2(source: SocketAddr, destination: SocketAddr) -> Vec
 /// Both as IPv6 where one is.
 fn same_family(source: SocketAddr, destination: SocketAddr) -> (IpAddr, IpAddr) {
     let (from, to) = (source.ip().to_canonical(), destination.ip().to_canonical());
+    let to = match (to.is_unspecified(), from) {
+        // Of a socket that listens for both families.
+        (true, IpAddr::V4(_)) => Ipv4Addr::UNSPECIFIED.into(),
+        (true, IpAddr::V6(_)) => Ipv6Addr::UNSPECIFIED.into(),
+        (false, _) => to,
+    };
     let mapped = |address: IpAddr| match address {
         IpAddr::V4(address) => IpAddr::V6(address.to_ipv6_mapped()),
         IpAddr::V6(_) => address,
@@ -242,6 +248,7 @@ mod tests {
             ("10.1.2.3:5000", "10.0.0.1:80"),
             ("[fd00::7]:5000", "[fd00::1]:80"),
             ("[::1]:1", "10.0.0.1:80"),
+            ("10.1.2.3:5000", "[::]:80"),
         ] {
             let (source, destination): (SocketAddr, SocketAddr) =
                 (source.parse().unwrap(), destination.parse().unwrap());
@@ -252,6 +259,9 @@ mod tests {
                     assert_eq!(parse(&announced[..cut]), Parsed::Part, "{cut}");
                 }
                 let length = announced.len();
+                let is_v4 =
+                    announced.starts_with(b"PROXY TCP4 ") || announced.get(13) == Some(&0x11);
+                assert_eq!(is_v4, source.is_ipv4(), "{source}");
                 let mut more = announced;
                 more.extend(b"GET / HTTP/1.1\r\n");
                 assert_eq!(parse(&more), Parsed::Whole(length, Some(source)));

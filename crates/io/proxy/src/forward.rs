@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use hyper::body::Incoming;
-use hyper::header::{HeaderMap, HeaderValue};
+use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Request, Response, StatusCode, Version};
 use tokio::time::Instant;
@@ -90,6 +90,10 @@ impl<'a> Forward<'a> {
         let upgrade = headers::upgrade(&head.headers);
         headers::remove_ours(&mut head.headers);
         headers::remove_hop_by_hop(&mut head.headers);
+        if source.is_some() && !head.headers.contains_key(header::CONTENT_LENGTH) {
+            // hyper's client frames a GET's body, and a HEAD's, only where it is told to.
+            head.headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
         if let Some(protocol) = &upgrade {
             headers::ask_for_upgrade(&mut head.headers, protocol.clone());
         }

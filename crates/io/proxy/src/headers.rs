@@ -24,6 +24,8 @@ pub(crate) const OURS: &str = "plimsoll-";
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+/// RFC 7540, section 3.2.1: of an upgrade to HTTP/2, which is not passed on.
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 
 /// What our 429 says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,14 +128,20 @@ pub(crate) fn remove_ours(headers: &mut HeaderMap) {
 /// The protocol that a client would go on with on its connection, if it says so as it must: in `Upgrade`, which
 /// `Connection` names. HTTP/2 is none of these: the proxy does not speak it.
 pub(crate) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
-    let protocol = headers.get(header::UPGRADE)?;
-    let mut named = headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .flat_map(|value| value.as_bytes().split(|b| *b == b',').map(<[u8]>::trim_ascii));
-    let is_asked = named.any(|name| name.eq_ignore_ascii_case(b"upgrade"));
-    let is_http2 = protocol.as_bytes().eq_ignore_ascii_case(b"h2c");
-    (is_asked && !is_http2).then(|| protocol.clone())
+    headers.get(header::UPGRADE)?;
+    let is_asked =
+        listed(headers, &header::CONNECTION).any(|name| name.eq_ignore_ascii_case(b"upgrade"));
+    let spoken: Vec<&[u8]> = listed(headers, &header::UPGRADE)
+        .filter(|protocol| !protocol.is_empty() && !protocol.eq_ignore_ascii_case(b"h2c"))
+        .collect();
+    let protocols = (is_asked && !spoken.is_empty()).then(|| spoken.join(&b", "[..]))?;
+    HeaderValue::from_bytes(&protocols).ok()
+}
+
+/// The members of a list, which may stand on several lines.
+fn listed<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
+    let lines = headers.get_all(name).into_iter();
+    lines.flat_map(|line| line.as_bytes().split(|b| *b == b',').map(<[u8]>::trim_ascii))
 }
 
 /// Says that this connection may go on with another protocol.
@@ -151,9 +159,14 @@ pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
         headers.remove(header::CONNECTION);
         named.iter().for_each(|named| remove_named(headers, named));
     }
-    for name in
-        [KEEP_ALIVE, PROXY_CONNECTION, header::TE, header::UPGRADE, header::TRANSFER_ENCODING]
-    {
+    for name in [
+        KEEP_ALIVE,
+        PROXY_CONNECTION,
+        HTTP2_SETTINGS,
+        header::TE,
+        header::UPGRADE,
+        header::TRANSFER_ENCODING,
+    ] {
         headers.remove(name);
     }
 }
@@ -220,6 +233,12 @@ mod tests {
         };
         assert!(asked("keep-alive, Upgrade", "websocket"));
         assert!(!asked("keep-alive", "websocket") && !asked("upgrade", "h2c"));
+        let several = map(&[
+            ("connection", "upgrade, http2-settings"),
+            ("upgrade", "H2C, websocket"),
+            ("upgrade", "other/1"),
+        ]);
+        assert_eq!(super::upgrade(&several).unwrap(), "websocket, other/1");
     }
 
     #[test]

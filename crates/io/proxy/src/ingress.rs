@@ -54,7 +54,8 @@ struct Gate {
     cpu: Cpu,
     load: LoadMeter,
     admission: RefCell<Admission>,
-    in_flight: Cell<u32>,
+    /// Shared with those before: what they have let in is there until it ends.
+    in_flight: Rc<Cell<u32>>,
 }
 
 impl Ingress {
@@ -79,19 +80,22 @@ impl Ingress {
                 cpu: config.cpu.clone(),
                 load: LoadMeter::new(config.cpu.clone()),
                 admission: RefCell::new(Admission::new(&config.admission)?),
-                in_flight: Cell::new(0),
+                in_flight: before.map(|before| before.gate.in_flight.clone()).unwrap_or_default(),
             }),
         };
         let config::Ingress { timeouts, limits, .. } = *config;
         let (connect, idle) = (timeouts.connect, timeouts.idle);
-        let upstream = [config.upstream];
+        let connections = Connections::new([config.upstream], limits.headers, connect, idle);
+        if let Some(before) = before {
+            connections.take_over(&before.connections);
+        }
         Ok(Rc::new(Ingress {
             trust: config.trust.clone(),
             announcing: config.proxy_protocol.clone(),
             upstream: config.upstream,
             gate,
             rng: RefCell::new(crate::random::generator()),
-            connections: Connections::new(upstream, limits.headers, connect, idle),
+            connections,
             timeouts,
             limits,
             clock,

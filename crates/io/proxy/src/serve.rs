@@ -161,6 +161,8 @@ pub(crate) struct Open {
     pub(crate) awaits_body: Cell<bool>,
     /// What of a request was done before hyper got it.
     pub(crate) resume: RefCell<Option<Resume>>,
+    /// Whether it was decided that the request under way is not logged.
+    pub(crate) is_unlogged: Cell<bool>,
     idle_since: Cell<Option<Instant>>,
     /// The client's address, by a balancer in front.
     pub(crate) announced: Cell<Option<SocketAddr>>,
@@ -186,6 +188,7 @@ impl Open {
             had_body: Cell::new(false),
             awaits_body: Cell::new(false),
             resume: RefCell::default(),
+            is_unlogged: Cell::new(false),
             idle_since: Cell::new(None),
             announced: Cell::new(None),
             original: Cell::new(None),

@@ -61,9 +61,8 @@ impl<H: Handler> Handler for Slot<H> {
     async fn handle(self: Rc<Self>, client: Client, request: Request<Incoming>) -> Response<Body> {
         let handler = self.of(&client);
         let open = client.open.clone();
-        // Of one that was begun without hyper it is decided that it is not logged.
-        let is_resumed = client.open.resume.borrow().is_some();
-        if let Some(access) = self.access.borrow().as_ref().filter(|_| !is_resumed) {
+        let is_unlogged = client.open.is_unlogged.take();
+        if let Some(access) = self.access.borrow().as_ref().filter(|_| !is_unlogged) {
             access.begin(&client, &request);
         }
         let response = handler.handle(client, request).await;
@@ -77,7 +76,9 @@ impl<H: Handler> Handler for Slot<H> {
 
     async fn quick(&self, client: &Client, stream: &mut Lingering<Wire>, request: &[u8]) -> Quick {
         // What is logged is read by hyper.
-        if self.access.borrow().as_ref().is_some_and(Access::is_next) {
+        let is_next = self.access.borrow().as_ref().is_some_and(Access::is_next);
+        client.open.is_unlogged.set(!is_next);
+        if is_next {
             return Quick::Else;
         }
         let now = self.now();

@@ -48,6 +48,8 @@ pub(crate) struct Connections {
     idle: Duration,
     /// What new connections begin with.
     preamble: Vec<u8>,
+    /// Others have taken their place: what becomes idle here is closed, for nobody would look after it.
+    is_over: Cell<bool>,
 }
 
 struct Backend {
@@ -174,7 +176,8 @@ impl Connections {
         builder.max_buf_size(headers).writev(false);
         let backend = |address| Backend { address, parked: RefCell::default() };
         let backends = addresses.into_iter().map(backend).collect();
-        Rc::new(Connections { backends, builder, connect, idle, preamble: Vec::new() })
+        let is_over = Cell::new(false);
+        Rc::new(Connections { backends, builder, connect, idle, preamble: Vec::new(), is_over })
     }
 
     /// Others to the same backends, each of which begins with this.
@@ -183,7 +186,8 @@ impl Connections {
             |backend: &Backend| Backend { address: backend.address, parked: RefCell::default() };
         let backends = self.backends.iter().map(backend).collect();
         let Connections { connect, idle, .. } = *self;
-        Rc::new(Connections { backends, builder: self.builder.clone(), connect, idle, preamble })
+        let (builder, is_over) = (self.builder.clone(), Cell::new(false));
+        Rc::new(Connections { backends, builder, connect, idle, preamble, is_over })
     }
 
     /// A connection to this backend: an idle one unless `fresh`, or a new one.
@@ -249,6 +253,7 @@ impl Connections {
 
     /// Takes over idle connections of another's to what is the same backend here.
     pub(crate) fn take_over(&self, before: &Connections) {
+        before.is_over.set(true);
         for (now, then) in self.backends.iter().zip(&before.backends) {
             if now.address == then.address {
                 now.parked.borrow_mut().append(&mut then.parked.borrow_mut());
@@ -289,7 +294,7 @@ impl Connections {
 
     fn keep(&self, backend: usize, connection: Idle) {
         let mut parked = self.backends[backend].parked.borrow_mut();
-        if parked.len() < MOST_PARKED {
+        if parked.len() < MOST_PARKED && !self.is_over.get() {
             parked.push(Parked { connection, since: Instant::now() });
         }
     }

@@ -258,11 +258,20 @@ fn a_sample_is_the_same_share_of_what_hyper_goes_on_with() {
     let log = format!("  access_log: {{ file: \"{}\", sample: 0.5 }}\n", file.display());
     let proxy = start(&(log + &egress(1, "", "policy: random", &[backend.address])));
     let mut client = proxy.client("out");
-    (0..1_000).for_each(|_| assert_eq!(client.get("/").status, 200));
+    (0..1_000).for_each(|_| assert_eq!(client.get("/begun").status, 200));
+    // And those that hyper has from their beginning.
+    for _ in 0..1_000 {
+        let request = b"GET /whole HTTP/1.1\r\nhost: a\r\nupgrade: h2c\r\n\r\n";
+        client.stream.write_all(request).expect("sent");
+        assert_eq!(client.answer().status, 200);
+    }
     drop((client, proxy));
-    let lines = std::fs::read_to_string(&file).expect("a log").lines().count();
-    // Seven standard deviations; drawn twice it would be 750.
-    assert!((390..=610).contains(&lines), "{lines} of 1000 were logged");
+    let log = std::fs::read_to_string(&file).expect("a log");
+    for kind in ["/begun", "/whole"] {
+        let lines = log.lines().filter(|line| line.contains(kind)).count();
+        // Seven standard deviations; drawn twice it would be 750.
+        assert!((390..=610).contains(&lines), "{lines} of 1000 {kind} were logged");
+    }
 }
 
 #[test]

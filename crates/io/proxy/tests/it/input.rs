@@ -169,6 +169,19 @@ fn chunks(tried: Tried) {
 }
 
 #[test]
+fn chunks_of_a_get_arrive() {
+    for tried in BOTH {
+        let (status, received) = tried(
+            "GET /_search HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        );
+        assert_eq!(status, Some(200));
+        assert_eq!(received[0].header("transfer-encoding"), Some("chunked"));
+        let body = String::from_utf8_lossy(&received[0].body).into_owned();
+        assert!(body.contains("hello"), "{body:?}");
+    }
+}
+
+#[test]
 fn chunks_that_are_none_end_the_request() {
     for chunk in [
         "xyz\r\nabc\r\n0\r\n\r\n",

@@ -5,6 +5,8 @@
 //! requests: so it is done seldom. NGINX tells nothing of its requests here; a [`crate::Source`] must.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Write as _;
 use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -302,23 +304,29 @@ impl NginxReloadSink {
                 .map_err(|error| format!("cannot write {}: {error}", file.display()))
         };
         write(&upstream_file::unread(new))?;
+        let before = self.reloaded;
         if let Err(why) = self.have_it_read().await {
-            return Err(match write(old) {
+            // Whether NGINX still takes what it got the signal for is not known: it has to read the old one, too.
+            let back = match self.reloaded == before {
+                true => write(old),
+                false => write(&upstream_file::unread(old)),
+            };
+            return Err(match back {
                 Ok(()) => format!("{why}; the file is as it was"),
                 Err(error) => format!("{why}; {error}: it has weights that NGINX has not read"),
             });
         }
-        self.reloaded = Some(Instant::now());
         write(&upstream_file::as_read(new))
     }
 
     /// Has NGINX test its configuration and take it; ends when it runs with it. (What a test does not find, such as an
     /// address that another program has, leaves the old workers at work.)
-    async fn have_it_read(&self) -> Result<(), String> {
+    async fn have_it_read(&mut self) -> Result<(), String> {
         self.run(&["-t", "-q"]).await?;
         let master = self.process().map_err(|error| error.to_string())?;
         let before = children(master);
         self.run(&["-s", "reload"]).await?;
+        self.reloaded = Some(Instant::now());
         let until = Instant::now() + self.config.timeout;
         while !before.is_empty() && children(master).is_subset(&before) {
             if Instant::now() > until {
@@ -417,17 +425,20 @@ fn children(of: u32) -> BTreeSet<u32> {
     text.unwrap_or_default().split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
-/// As a whole or not at all, with the permissions and the owner that it had; a link stays one.
+/// As a whole or not at all, also when the power fails, with the permissions and the owner that it had; a link stays one.
 fn replace(file: &Path, text: &str) -> std::io::Result<()> {
     let file = file.canonicalize()?;
     let mut new = file.as_os_str().to_owned();
     new.push(".plimsoll");
-    std::fs::write(&new, text)?;
+    let mut written = File::create(&new)?;
+    written.write_all(text.as_bytes())?;
+    written.sync_all()?;
     let before = std::fs::metadata(&file)?;
     std::fs::set_permissions(&new, before.permissions())?;
     // Another owner's file may be replaced in a directory of one's own, and becomes one's own then.
     let _ = std::os::unix::fs::chown(&new, Some(before.uid()), Some(before.gid()));
-    std::fs::rename(&new, &file)
+    std::fs::rename(&new, &file)?;
+    File::open(file.parent().unwrap_or(Path::new("/")))?.sync_all()
 }
 
 /// What can stand behind `server` as one word.

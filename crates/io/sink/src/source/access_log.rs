@@ -135,6 +135,7 @@ pub(super) struct Known {
 
 impl Known {
     fn take(&mut self, text: &str, now: Nanos) {
+        let lag = self.log.lag.as_nanos() as u64;
         for line in text.lines().filter(|line| !line.trim().is_empty()) {
             self.lines += 1;
             let Known { servers, flights, pools, has_answers, stranger, .. } = self;
@@ -154,6 +155,8 @@ impl Known {
                 *has_answers = attempt.answered.is_some();
                 let flights = flights.entry(*id).or_default();
                 has_room &= flights.record(began, now, attempt.failed, answered);
+                // While the balancer does not report nobody else does.
+                flights.advance(Nanos(now.0.saturating_sub(lag)));
             });
             if is_ours {
                 (self.heard, self.said_silent, self.unlogged) = (Instant::now(), false, 0);
