@@ -5,12 +5,11 @@
 //! hide that, but for more than a buffer holds ([`Wire::poll_left`]).
 
 use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
 use hyper::body::Incoming;
@@ -253,13 +252,21 @@ pub(crate) async fn listen<H: Handler>(
         }
     }
     // Those that the kernel has accepted already would be reset with the listener.
-    poll_fn(|cx| {
-        while let Poll::Ready(Ok((stream, peer))) = listener.poll_accept(cx) {
-            door.enter(stream, peer);
+    let Ok(listener) = listener.into_std() else { return };
+    loop {
+        match listener.accept() {
+            Ok((stream, peer)) => {
+                let stream =
+                    stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
+                if let Ok(stream) = stream {
+                    door.enter(stream, peer);
+                }
+            }
+            // One that its client has given up; others may wait behind it.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(_) => break,
         }
-        Poll::Ready(())
-    })
-    .await;
+    }
 }
 
 fn builder(handler: &impl Handler) -> http1::Builder {

@@ -1,7 +1,7 @@
 //! What changes a pool by itself: its file, its name in DNS, its health checks. One thread for all pools, which serves no
 //! requests.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -124,27 +124,36 @@ impl Watched {
         let mut known: HashMap<SocketAddr, InARow> = HashMap::new();
         let mut ticks = interval(health.interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // One that hangs keeps nobody else from being asked.
+        let mut checks = JoinSet::new();
+        let mut under_way = HashSet::new();
         loop {
-            ticks.tick().await;
-            let (roll, _) = self.members.read();
-            let addresses: Vec<SocketAddr> =
-                roll.present().map(|(_, member)| member.backend.address).collect();
-            known.retain(|address, _| addresses.contains(address));
-            let mut checks = JoinSet::new();
-            for (i, address) in addresses.iter().copied().enumerate() {
-                // Spread, so that a pool of many is not asked all at once.
-                let pause = health.interval.mul_f64(0.9 * i as f64 / addresses.len() as f64);
-                let health = health.clone();
-                checks.spawn_local(async move {
-                    sleep(pause).await;
-                    (address, is_well(address, &health, announces).await)
-                });
-            }
-            while let Some(checked) = checks.join_next().await {
-                let Ok((address, Some(is_well))) = checked else { continue };
-                let row = known.entry(address).or_default();
-                if let Some(is_down) = row.saw(is_well, &health) {
-                    self.put(address, is_down);
+            tokio::select! {
+                _ = ticks.tick() => {
+                    let (roll, _) = self.members.read();
+                    let addresses: Vec<SocketAddr> =
+                        roll.present().map(|(_, member)| member.backend.address).collect();
+                    known.retain(|address, _| addresses.contains(address));
+                    for (i, address) in addresses.iter().copied().enumerate() {
+                        if !under_way.insert(address) {
+                            continue;
+                        }
+                        // Spread, so that a pool of many is not asked all at once.
+                        let pause = health.interval.mul_f64(0.9 * i as f64 / addresses.len() as f64);
+                        let health = health.clone();
+                        checks.spawn_local(async move {
+                            sleep(pause).await;
+                            (address, is_well(address, &health, announces).await)
+                        });
+                    }
+                }
+                Some(Ok((address, found))) = checks.join_next() => {
+                    under_way.remove(&address);
+                    let Some(is_well) = found else { continue };
+                    let row = known.entry(address).or_default();
+                    if let Some(is_down) = row.saw(is_well, &health) {
+                        self.put(address, is_down);
+                    }
                 }
             }
         }

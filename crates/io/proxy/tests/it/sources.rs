@@ -1,5 +1,6 @@
 //! Backends that come from a file or by DNS, and that are found down by checks.
 
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -132,6 +133,34 @@ fn a_backend_that_fails_its_clients_is_ejected_without_any_check() {
     assert!((3..10).contains(&before), "{before} requests came to it");
     (0..20).for_each(|_| assert_eq!(client.get("/").body, "well"));
     assert_eq!(sick.count(), before);
+}
+
+#[test]
+fn a_backend_that_hangs_delays_no_check_of_another() {
+    // The kernel accepts for it, and nobody answers.
+    let hanging = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let is_well = Arc::new(AtomicBool::new(true));
+    let sick = {
+        let is_well = is_well.clone();
+        Backend::new(move |_, stream| {
+            let status = if is_well.load(Ordering::SeqCst) { "200 OK" } else { "503 No" };
+            write(stream, &response(status, "", "sick"));
+            true
+        })
+    };
+    let list = format!(
+        "[ {{ name: hanging, address: \"{}\" }}, {{ name: sick, address: \"{}\" }} ]",
+        hanging.local_addr().expect("an address"),
+        sick.address
+    );
+    let health = ", health: { path: /health, interval: 10ms, timeout: 1m, rise: 1, fall: 2 }";
+    let proxy = start(&section(&list, health));
+    let state = || proxy.proxy.status().egress[0].pools[0].backends[1].state;
+    until("it was asked", || sick.count() > 3);
+    is_well.store(false, Ordering::SeqCst);
+    until("it is down", || state() == BackendState::Down);
+    is_well.store(true, Ordering::SeqCst);
+    until("it is up", || state() == BackendState::Up);
 }
 
 #[test]
