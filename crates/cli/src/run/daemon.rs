@@ -104,7 +104,11 @@ pub async fn run(options: Options, base: Base) -> Result<(), StartError> {
             _ = reload.recv() => {
                 daemon.reload("SIGHUP", follow.as_mut(), &looker).await;
             }
-            found = looker.next() => daemon.take_up(found.config, &found.why).await,
+            found = looker.next() => {
+                let is_taken = daemon.take_up(found.config, &found.why, found.is_again).await;
+                // Nobody listens where it has ended.
+                let _ = found.taken.send(is_taken);
+            }
             _ = look.tick(), if follow.is_some() => {
                 if follow.as_mut().is_some_and(Follow::has_changed) {
                     daemon.reload("the file has changed", follow.as_mut(), &looker).await;
@@ -314,11 +318,12 @@ impl Daemon {
         }
     }
 
-    /// Runs this configuration from now on, where it can be run.
-    async fn take_up(&mut self, config: Config, why: &str) {
+    /// Runs this configuration from now on, where it can be run; whether it does. What was refused before is not said
+    /// once more.
+    async fn take_up(&mut self, config: Config, why: &str, is_again: bool) -> bool {
         if config == self.config {
             tracing::info!("{why}: the configuration is the same");
-            return;
+            return true;
         }
         let mut setups = Vec::new();
         let mut problems = Vec::new();
@@ -330,7 +335,10 @@ impl Daemon {
             }
         }
         if !problems.is_empty() {
-            return self.refuse(problems);
+            if !is_again {
+                self.refuse(problems);
+            }
+            return false;
         }
         self.note_what_stays(&config);
         descriptors::raise(descriptors::needed(&config));
@@ -347,6 +355,7 @@ impl Daemon {
         }
         self.config = config;
         tracing::info!("{why}: the configuration was taken up");
+        true
     }
 
     fn refuse(&self, problems: Vec<String>) {

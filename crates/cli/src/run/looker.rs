@@ -7,7 +7,7 @@ use std::time::Duration;
 use plimsoll_api::Hub;
 use plimsoll_config::Address;
 use plimsoll_sink::{FoundPool, Sink, SinkError};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
@@ -91,6 +91,10 @@ pub struct Found {
     pub why: String,
     /// What to run.
     pub config: Config,
+    /// Whether it was offered before, and refused.
+    pub is_again: bool,
+    /// Is told whether it runs now: what was refused for a while, as with a full disk, is offered again.
+    pub taken: oneshot::Sender<bool>,
 }
 
 /// Looks, in a task of its own: a balancer that hangs delays no signal.
@@ -139,7 +143,13 @@ impl Looker {
                 // It was found for a base that holds no longer.
                 Some(found) if found.number != self.wanted.borrow().number => {}
                 Some(found) => return found,
-                None => std::future::pending().await,
+                None => {
+                    tracing::error!(
+                        "the task that looks at balancers and takes up changes has ended: restart Plimsoll, and please \
+                         report this"
+                    );
+                    std::future::pending().await
+                }
             }
         }
     }
@@ -151,6 +161,7 @@ async fn look(
     mut wanted: watch::Receiver<Wanted>,
     found: mpsc::Sender<Found>,
 ) {
+    let mut refused = None;
     loop {
         let rest = match wanted.borrow().base.asks() {
             true => rest(explorer.servers),
@@ -174,10 +185,18 @@ async fn look(
         if !is_new && last == config {
             continue;
         }
-        last = config.clone();
+        let is_again = !is_new && refused.as_ref() == Some(&config);
         let why = if is_new { why } else { "the balancer has other servers".to_owned() };
-        if found.send(Found { number, why, config }).await.is_err() {
+        let (taken, is_taken) = oneshot::channel();
+        let offer = Found { number, why, config: config.clone(), is_again, taken };
+        if found.send(offer).await.is_err() {
             return;
+        }
+        match is_taken.await {
+            Ok(true) => (last, refused) = (config, None),
+            // Nobody asked it: there is another base by now.
+            Err(_) => {}
+            Ok(false) => refused = Some(config),
         }
     }
 }

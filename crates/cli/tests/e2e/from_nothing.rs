@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, UdpSocket};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -125,9 +126,8 @@ fn a_file_that_init_writes_passes_check_and_follows_the_balancer() {
     until("it to join", || names(&daemon).contains("s3"));
 }
 
-#[test]
-fn slots_of_a_server_template_join_when_they_are_resolved() {
-    let dns = Dns::start();
+/// A HAProxy whose slots follow this server's answers, and a file that leaves them to it.
+fn with_slots(dns: &Dns, more: &str) -> (Rig, PathBuf) {
     let mut rig = Rig::new("roundrobin", &[1.0, 1.0]);
     rig.haproxy.extend(&format!(
         "resolvers here\n  nameserver one 127.0.0.1:{}\n  timeout resolve 300ms\n  timeout retry 300ms\n  hold \
@@ -138,12 +138,19 @@ fn slots_of_a_server_template_join_when_they_are_resolved() {
     let file = rig.path("auto.yaml");
     let text = format!(
         "services:\n  - name: slots\n    backends: auto\n    sink: {{ haproxy: {{ socket: {}, backend: slots }} }}\n\
-         store: {{ path: {} }}\napi: {{ listen: \"{}\" }}\n",
+         {more}store: {{ path: {} }}\napi: {{ listen: \"{}\" }}\n",
         rig.haproxy.socket("admin").display(),
         rig.path("state").display(),
         rig.api
     );
     std::fs::write(&file, text).expect("written");
+    (rig, file)
+}
+
+#[test]
+fn slots_of_a_server_template_join_when_they_are_resolved() {
+    let dns = Dns::start();
+    let (rig, file) = with_slots(&dns, "");
     let mut daemon = Daemon::spawn(&file, rig.api, &rig.path("log"), &[]);
     daemon.wait_until_it_answers();
     assert_eq!(names(&daemon), BTreeSet::new());
@@ -160,6 +167,42 @@ fn slots_of_a_server_template_join_when_they_are_resolved() {
     let report = out(&plimsoll(&["doctor", "--config", arg(&file)]));
     assert_eq!(report.matches("its name is not resolved yet").count(), 1, "{report}");
     assert!(!report.contains("is not planned"), "{report}");
+    assert!(daemon.is_running());
+}
+
+/// It only has to be one: nobody answers the probes.
+const CERTIFICATE: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIBdTCCARugAwIBAgIULxrHx+Mye8PPiPLmCszeeJ0xJU8wCgYIKoZIzj0EAwIw
+DzENMAsGA1UEAwwEdGVzdDAgFw0yNjExMjkxNTIxNTRaGA8yMTI2MTEwNTE1MjE1
+NFowDzENMAsGA1UEAwwEdGVzdDBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABMlz
+e+wnLAOyjnTjjrTxasQ8WKEp2zPoPzMdUxRBKiljZre7wAhuZmuw57hjukDb48Tz
+eW8FyeMuZKlIANnotxGjUzBRMB0GA1UdDgQWBBQSSjOJCX/grW8gFOA1uzVg+It9
+EjAfBgNVHSMEGDAWgBQSSjOJCX/grW8gFOA1uzVg+It9EjAPBgNVHRMBAf8EBTAD
+AQH/MAoGCCqGSM49BAMCA0gAMEUCIBoJHGgE8CqRAFKGifNG9b/Hb32MhHfY0Opy
+wX+PAvFwAiEAlgG12St3jKj9SxxNzNTgO7Qp5Z3zc1WB0ctzmUJNsqQ=
+-----END CERTIFICATE-----
+";
+
+#[test]
+fn a_change_that_was_refused_is_taken_up_when_it_can_be() {
+    let dns = Dns::start();
+    let directory = tempfile::tempdir().expect("a directory");
+    let (here, away) = (directory.path().join("ca.pem"), directory.path().join("away"));
+    std::fs::write(&here, CERTIFICATE).expect("written");
+    let probe =
+        format!("    probe: {{ path: /, scheme: https, tls: {{ ca: \"{}\" }} }}\n", here.display());
+    let (rig, file) = with_slots(&dns, &probe);
+    let mut daemon = Daemon::spawn(&file, rig.api, &rig.path("log"), &[]);
+    daemon.wait_until_it_answers();
+    // While the file is replaced a server comes.
+    std::fs::rename(&here, &away).expect("moved");
+    dns.answer(&[Ipv4Addr::new(127, 0, 0, 2)]);
+    let refused = "ca.pem";
+    until_within(Duration::from_secs(60), "it to be refused", || daemon.log().contains(refused));
+    assert_eq!(names(&daemon), BTreeSet::new());
+    std::fs::rename(&away, &here).expect("moved");
+    until_within(Duration::from_secs(60), "the server", || names(&daemon).len() == 1);
     assert!(daemon.is_running());
 }
 
