@@ -41,8 +41,17 @@ pub struct Listener {
 /// A socket that nobody finds yet: whoever listened before goes on.
 pub struct Bound {
     socket: Socket,
-    new: PathBuf,
-    listener: Option<UnixListener>,
+    new: Passing,
+    listener: UnixListener,
+}
+
+/// A file that is gone when this is, or has another name by then.
+struct Passing(PathBuf);
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
 }
 
 impl Bound {
@@ -54,7 +63,7 @@ impl Bound {
         let mut new = socket.path.clone().into_os_string();
         // Of its own: others may start at the same time.
         new.push(format!(".{}", std::process::id()));
-        let new = PathBuf::from(new);
+        let new = Passing(PathBuf::from(new));
         let bind = || -> io::Result<UnixListener> {
             if let Some(dir) = socket.path.parent() {
                 fs::create_dir_all(dir)?;
@@ -62,34 +71,26 @@ impl Bound {
             if socket.path.is_dir() {
                 return Err(io::ErrorKind::IsADirectory.into());
             }
-            let _ = fs::remove_file(&new);
-            let listener = UnixListener::bind(&new)?;
-            fs::set_permissions(&new, fs::Permissions::from_mode(socket.mode))?;
+            let _ = fs::remove_file(&new.0);
+            let listener = UnixListener::bind(&new.0)?;
+            fs::set_permissions(&new.0, fs::Permissions::from_mode(socket.mode))?;
             Ok(listener)
         };
         let listener = bind().map_err(|error| no_socket(socket, &error))?;
-        Ok(Bound { socket: socket.clone(), new, listener: Some(listener) })
+        Ok(Bound { socket: socket.clone(), new, listener })
     }
 
     /// Listens, in the place of whoever did before; a socket that a killed daemon has left goes by the same step.
     ///
     /// # Errors
     /// In words, when it cannot.
-    pub fn listen(mut self, asked: mpsc::Sender<Asked>) -> Result<Listener, String> {
-        let renamed = fs::metadata(&self.new)
-            .and_then(|file| fs::rename(&self.new, &self.socket.path).map(|()| file.ino()));
-        let inode = renamed.map_err(|error| no_socket(&self.socket, &error))?;
-        let listener = self.listener.take().ok_or("l4.socket: listens already")?;
+    pub fn listen(self, asked: mpsc::Sender<Asked>) -> Result<Listener, String> {
+        let Bound { socket, new, listener } = self;
+        let renamed = fs::metadata(&new.0)
+            .and_then(|file| fs::rename(&new.0, &socket.path).map(|()| file.ino()));
+        let inode = renamed.map_err(|error| no_socket(&socket, &error))?;
         let task = tokio::spawn(accept(listener, asked));
-        Ok(Listener { socket: self.socket.clone(), inode, task })
-    }
-}
-
-impl Drop for Bound {
-    fn drop(&mut self) {
-        if self.listener.is_some() {
-            let _ = fs::remove_file(&self.new);
-        }
+        Ok(Listener { socket, inode, task })
     }
 }
 

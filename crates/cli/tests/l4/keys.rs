@@ -11,6 +11,11 @@ use crate::daemon::Daemon;
 use crate::rig::privileged;
 use crate::rig::service::{Service, all_stay};
 
+/// Milliseconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("later").as_millis() as u64
+}
+
 #[test]
 fn connections_outlive_a_key_file_that_is_gone() {
     if !privileged() {
@@ -96,7 +101,7 @@ fn a_clock_that_is_set_forward_rotates_no_salt_that_is_in_use() {
     let mut daemon = Daemon::of(&service, &["s1"]);
     daemon.change("l4.key }", "l4.key, rotate: 20m }");
     // Rotated a moment ago.
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("later").as_millis() as u64;
+    let now = now();
     let file = daemon.dir.path().join("l4.key");
     let keys = Keys::generate(now).and_then(|keys| keys.rotated(now)).expect("random");
     keys.save(&file).expect("saved");
@@ -124,7 +129,6 @@ fn a_change_that_was_brought_forward_is_in_force_for_whoever_reads_of_it_late() 
     // The last change is two days ago: the next one is made now, and half a day ahead all the same.
     let file = daemon.dir.path().join("l4.key");
     let read = || Keys::load(&file).expect("read").expect("there");
-    let now = || SystemTime::now().duration_since(UNIX_EPOCH).expect("later").as_millis() as u64;
     let old = Keys::generate(now() - 48 * 3_600_000).expect("random");
     old.save(&file).expect("saved");
     daemon.start();
@@ -161,7 +165,6 @@ fn next_salt_is_known_long_before_it_counts_and_takes_over_by_hand() {
     daemon.start();
     let file = daemon.dir.path().join("l4.key");
     let read = || Keys::load(&file).expect("read").expect("there");
-    let now = || SystemTime::now().duration_since(UNIX_EPOCH).expect("later").as_millis() as u64;
     daemon.wait_for("new salt, to take over");
     let ready = read();
     assert!(ready.salts.iter().all(Option::is_some), "both salts are there to be copied");

@@ -64,7 +64,7 @@ impl AgentProgram {
     /// When the interface is not there, or the kernel has no tcx.
     pub fn attach(&mut self, interface: &str) -> Result<(), L4Error> {
         for (name, hook, way) in HOOKS {
-            let path = self.dir.join("links").join(format!("{}:{way}", pinned(interface)));
+            let path = pin_of(&self.dir, interface, way);
             let failed = |error: String| L4Error::Interface { name: interface.to_owned(), error };
             let program = program(&mut self.ebpf, name)?;
             if let Some(link) = existing(&path) {
@@ -110,7 +110,7 @@ pub fn attached(dir: &Path) -> Vec<String> {
 /// Whether nothing is pinned for an interface any more; not so where that is not known.
 pub fn is_unpinned(dir: &Path, interface: &str) -> bool {
     HOOKS.iter().all(|(_, _, way)| {
-        let pin = dir.join("links").join(format!("{}:{way}", pinned(interface)));
+        let pin = pin_of(dir, interface, way);
         fs::symlink_metadata(pin).is_err_and(|error| error.kind() == ErrorKind::NotFound)
     })
 }
@@ -118,8 +118,12 @@ pub fn is_unpinned(dir: &Path, interface: &str) -> bool {
 /// Takes the programs off an interface, or off one that is gone.
 pub fn detach_interface(dir: &Path, interface: &str) {
     for (_, _, way) in HOOKS {
-        let _ = fs::remove_file(dir.join("links").join(format!("{}:{way}", pinned(interface))));
+        let _ = fs::remove_file(pin_of(dir, interface, way));
     }
+}
+
+fn pin_of(dir: &Path, interface: &str, way: &str) -> PathBuf {
+    dir.join("links").join(format!("{}:{way}", pinned(interface)))
 }
 
 fn existing(path: &Path) -> Option<SchedClassifierLink> {

@@ -166,7 +166,7 @@ fn reverse_path(link: &Link, server: bool) -> Finding {
     let finding = Finding::new("rp_filter", &link.name, why);
     let advice =
         format!("sysctl -w net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.{}.rp_filter=2", link.name);
-    match (filter(&link.name), server) {
+    match (rp_filter(&link.name), server) {
         (1, true) => {
             finding.fail("1, strict: clients' packets from the balancer are dropped", advice)
         }
@@ -177,7 +177,7 @@ fn reverse_path(link: &Link, server: bool) -> Finding {
 }
 
 /// How sources are filtered: the larger of the two holds (Documentation/networking/ip-sysctl).
-pub fn filter(interface: &str) -> u64 {
+pub fn rp_filter(interface: &str) -> u64 {
     let all = sysctl("net.ipv4.conf.all.rp_filter").unwrap_or(0);
     all.max(interface_sysctl("ipv4", interface, "rp_filter").unwrap_or(0))
 }

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use netlink_packet_route::route::RouteType;
 
-use super::interfaces::filter;
+use super::interfaces::rp_filter;
 use super::local::{Machine, forwards};
 use super::{Finding, interface_sysctl};
 use crate::config::L4Config;
@@ -195,7 +195,7 @@ impl Reached<'_> {
             Leads::Here => return None,
             Leads::Nowhere => {
                 let names = self.config.interfaces.iter().map(|one| one.name.as_str());
-                match names.into_iter().find(|name| address.is_ipv4() && filter(name) == 2) {
+                match names.into_iter().find(|name| address.is_ipv4() && rp_filter(name) == 2) {
                     // `fib_validate_source` takes no source that no route leads to, not even loosely.
                     Some(name) => finding.warn(
                         format!(
