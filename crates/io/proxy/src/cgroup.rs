@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Version 1 often mounts `cpu` and `cpuacct` apart: the group is then in both under the same path, and either directory
-//! names it. Quotas of the groups around it are not looked at.
+//! names it. Orchestrators give the quota to a group around those of single processes: of a group and those around it, the
+//! one with the least quota is read, what it used and what it may use.
 
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,7 @@ pub enum CpuGroup {
     V2(PathBuf),
     /// They may be in two hierarchies.
     V1 {
-        /// `cpuacct.usage`: nanoseconds.
+        /// The directory of `cpuacct.usage`: nanoseconds.
         usage: PathBuf,
         /// The directory of its quota; without one it may use what the machine has.
         quota: Option<PathBuf>,
@@ -45,24 +46,31 @@ impl CpuGroup {
             let mut places = here.chain(counterpart(dir, mounts, controller));
             places.find(|place| place.join(file).is_file())
         };
-        let usage = with("cpuacct.usage", "cpuacct")?.join("cpuacct.usage");
+        let usage = with("cpuacct.usage", "cpuacct")?;
         Some(CpuGroup::V1 { usage, quota: with("cpu.cfs_quota_us", "cpu") })
     }
 
-    /// Nothing where it cannot be read any more.
+    /// Of the group that holds it back: the least quota of its own and those around it. Nothing where it cannot be read any
+    /// more.
     pub(crate) fn read(&self) -> Option<Reading> {
         let (busy_us, cores) = match self {
             CpuGroup::V2(dir) => {
-                let max = read_to_string(dir.join("cpu.max")).unwrap_or_default();
-                let mut words = max.split_ascii_whitespace();
-                let cores = cores(words.next(), words.next());
-                (usage_us(&read_to_string(dir.join("cpu.stat")).ok()?)?, cores)
+                let (up, cores) = least_quota(dir, |group| {
+                    let max = read_to_string(group.join("cpu.max")).ok()?;
+                    let mut words = max.split_ascii_whitespace();
+                    Some(quota(words.next(), words.next()))
+                });
+                let stat = read_to_string(dir.ancestors().nth(up)?.join("cpu.stat")).ok()?;
+                (usage_us(&stat)?, cores)
             }
-            CpuGroup::V1 { usage, quota } => {
-                let of = |file: &str| read_to_string(quota.as_ref()?.join(file)).ok();
-                let (quota, period) = (of("cpu.cfs_quota_us"), of("cpu.cfs_period_us"));
+            CpuGroup::V1 { usage, quota: dir } => {
+                let (up, cores) = least_quota(dir.as_deref().unwrap_or(Path::new("")), |group| {
+                    let of = |file: &str| read_to_string(group.join(file)).ok();
+                    Some(quota(Some(&of("cpu.cfs_quota_us")?), of("cpu.cfs_period_us").as_deref()))
+                });
+                let usage = usage.ancestors().nth(up)?.join("cpuacct.usage");
                 let ns: f64 = read_to_string(usage).ok()?.trim().parse().ok()?;
-                (ns / 1e3, cores(quota.as_deref(), period.as_deref()))
+                (ns / 1e3, cores)
             }
         };
         Some(Reading { busy_us, cores })
@@ -74,15 +82,24 @@ fn usage_us(stat: &str) -> Option<f64> {
     stat.lines().find_map(|line| line.strip_prefix("usage_usec "))?.trim().parse().ok()
 }
 
-/// What a quota of a period comes to, or what the machine has where there is none (`max`, -1).
-fn cores(quota: Option<&str>, period: Option<&str>) -> f64 {
+/// How many groups up the least quota is, and how many cores that comes to; this group and what the machine has where none
+/// has one. `of` is none where the hierarchy ends.
+fn least_quota(dir: &Path, of: impl Fn(&Path) -> Option<Option<f64>>) -> (usize, f64) {
+    let quotas = dir.ancestors().map_while(of).enumerate();
+    let known = quotas.filter_map(|(up, quota)| Some((up, quota?)));
+    known.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or_else(|| (0, machine()))
+}
+
+/// What a quota of a period comes to, cores; none where there is no limit (`max`, -1).
+fn quota(quota: Option<&str>, period: Option<&str>) -> Option<f64> {
     let number = |text: Option<&str>| {
         text?.trim().parse::<f64>().ok().filter(|number| *number > 0.0 && number.is_finite())
     };
-    match number(quota).zip(number(period)) {
-        Some((quota, period)) => quota / period,
-        None => read_to_string("/proc/stat").map_or(1.0, |stat| cpus(&stat) as f64),
-    }
+    Some(number(quota)? / number(period)?)
+}
+
+fn machine() -> f64 {
+    read_to_string("/proc/stat").map_or(1.0, |stat| cpus(&stat) as f64)
 }
 
 /// The machine's, by its lines `cpuN`: those that this process may use can be fewer.
@@ -116,10 +133,6 @@ mod tests {
         (busy_us, cores)
     }
 
-    fn machine() -> f64 {
-        cpus(&read_to_string("/proc/stat").unwrap()) as f64
-    }
-
     #[test]
     fn a_machine_has_its_cpus_whatever_this_process_may_use() {
         let stat = "cpu  1 2 3\ncpu0 1 2 3\ncpu1 0 0 0\ncpu10 0 0 0\nintr 5\ncpufreq 1\n";
@@ -129,7 +142,7 @@ mod tests {
             let may = rustix::thread::sched_getaffinity(None).unwrap();
             one.set((0..1_024).find(|cpu| may.is_set(*cpu)).unwrap());
             rustix::thread::sched_setaffinity(None, &one).unwrap();
-            cores(None, None)
+            machine()
         });
         assert_eq!(group.join().unwrap(), machine());
     }
@@ -172,8 +185,7 @@ mod tests {
             root.path().display()
         );
         let find = |dir: &str| CpuGroup::find(&at(dir), &mounts);
-        let apart =
-            CpuGroup::V1 { usage: at("cpuacct/shop/cpuacct.usage"), quota: Some(at("cpu/shop")) };
+        let apart = CpuGroup::V1 { usage: at("cpuacct/shop"), quota: Some(at("cpu/shop")) };
         // Any of its directories names the group.
         for dir in ["cpu/shop", "cpuacct/shop", "other/shop"] {
             assert_eq!(find(dir), Some(apart.clone()), "{dir}");
@@ -186,6 +198,39 @@ mod tests {
         assert_eq!(read(&both), (150_000.0, machine()), "no quota");
         std::fs::remove_dir_all(at("cpu/shop")).unwrap();
         assert_eq!(read(&find("cpuacct/shop").unwrap()), (150_000.0, machine()));
+    }
+
+    #[test]
+    fn the_group_with_the_least_quota_is_read() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |path: &str| root.path().join(path);
+        create_dir_all(at("pod/server")).unwrap();
+        let put = |group: &str, used: u64, max: &str| {
+            write(at(group).join("cpu.stat"), format!("usage_usec {used}\n")).unwrap();
+            write(at(group).join("cpu.max"), max).unwrap();
+        };
+        put("pod", 300_000, "50000 100000\n");
+        put("pod/server", 200_000, "max 100000\n");
+        let group = CpuGroup::find(&at("pod/server"), "").unwrap();
+        assert_eq!(read(&group), (300_000.0, 0.5), "its neighbours use the pod's quota, too");
+        put("pod/server", 200_000, "25000 100000\n");
+        assert_eq!(read(&group), (200_000.0, 0.25));
+
+        for (dir, quota) in [("cpu/pod", "50000\n"), ("cpu/pod/server", "-1\n")] {
+            create_dir_all(at(dir)).unwrap();
+            write(at(dir).join("cpu.cfs_quota_us"), quota).unwrap();
+            write(at(dir).join("cpu.cfs_period_us"), "100000\n").unwrap();
+        }
+        for (dir, ns) in [("cpuacct/pod", "300000000\n"), ("cpuacct/pod/server", "200000000\n")] {
+            create_dir_all(at(dir)).unwrap();
+            write(at(dir).join("cpuacct.usage"), ns).unwrap();
+        }
+        let mounts = format!(
+            "cgroup {0}/cpu cgroup rw,cpu 0 0\ncgroup {0}/cpuacct cgroup rw,cpuacct 0 0\n",
+            root.path().display()
+        );
+        let group = CpuGroup::find(&at("cpu/pod/server"), &mounts).unwrap();
+        assert_eq!(read(&group), (300_000.0, 0.5));
     }
 
     /// A control group of the test's own; gone with it.

@@ -50,7 +50,7 @@ registry! {
     HashMap = "hash_map": "The request's key modulo a map by weight: HAProxy's default hash.",
     HashRing = "hash_ring": "The request's key on a ring: few keys move when backends change.",
     HashMaglev = "hash_maglev": "The request's key in a Maglev table: even, and few keys move.",
-    CpuRandom = "cpu_random": "A draw in proportion to weight among those whose CPU has room.",
+    CpuRandom = "cpu_random": "Of a few drawn at random whose CPU has room, the fewest requests in flight per weight.",
     LeastConnections = "least_connections": "The fewest requests in flight per weight.",
     LeastconnHaproxy = "leastconn_haproxy": "HAProxy's leastconn with the key it really uses.",
     PowerOfN = "power_of_n": "Of a few drawn at random, the fewest requests in flight per weight.",

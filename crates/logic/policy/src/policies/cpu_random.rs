@@ -1,7 +1,9 @@
-//! A draw in proportion to weight among the backends whose CPU is less busy than `cpu_threshold_percent`;
-//! among all when there is none. O(log n), more often the more are over it.
+//! The power of N choices ([`PowerOfN`]) among the backends whose CPU is less busy than `cpu_threshold_percent`;
+//! among all when there is none. O(N log n), more often the more are over it.
 //!
-//! Source: the HAProxy report's CPU-aware random (its future work). How busy a CPU is, backends tell with
+//! Source: the HAProxy report's CPU-aware random (its future work), which patches HAProxy's `random`: that
+//! compares two. One choice is a plain draw: until the next reading it gives a small backend as much as a
+//! large one. How busy a CPU is, backends tell with
 //! responses or probes ([`crate::ServerLoad::cpu`]); whoever watches them from outside tells it as the
 //! answer to a probe. What is older than `load_age_ms` counts no more: a backend over the threshold gets
 //! nothing, so no response would ever tell that it is idle again. When all are over it, the least busy
@@ -12,12 +14,13 @@ use std::time::Duration;
 use plimsoll_model::Nanos;
 use rand::RngCore;
 
-use crate::state::{Closed, Sampler, Taken};
+use super::PowerOfN;
+use crate::state::{Closed, Taken};
 use crate::{Finish, Policy, Probing, Request, ServerLoad, Settings};
 
-/// A draw among those whose CPU has room.
+/// Of a few drawn among those whose CPU has room, the fewest requests in flight per weight.
 pub struct CpuRandom {
-    sampler: Sampler,
+    draws: PowerOfN,
     threshold: f32,
     max_age: Duration,
     busy: Closed,
@@ -27,10 +30,10 @@ pub struct CpuRandom {
 }
 
 impl CpuRandom {
-    /// Over backends of these weights; heeds `cpu_threshold_percent` and `load_age_ms`.
+    /// Over backends of these weights; heeds `choices`, `draw`, `cpu_threshold_percent` and `load_age_ms`.
     pub fn new(weights: &[u32], settings: &Settings) -> Self {
         let mut policy = CpuRandom {
-            sampler: Sampler::new(weights.iter().copied()),
+            draws: PowerOfN::new(weights, settings),
             threshold: settings.cpu_threshold_percent as f32 / 100.0,
             max_age: Duration::from_millis(settings.load_age_ms),
             busy: Closed::default(),
@@ -76,22 +79,27 @@ impl CpuRandom {
 
 impl Policy for CpuRandom {
     fn set_weights(&mut self, weights: &[u32]) {
-        self.sampler.set(weights.iter().copied());
+        self.draws.set_weights(weights);
         self.grow(weights.len());
     }
 
     fn pick(&mut self, request: &Request<'_>, now: Nanos, rng: &mut dyn RngCore) -> Option<usize> {
         self.forget(now);
         if !self.busy.is_empty() {
-            let picked = self.sampler.draw(&mut Taken::new(request).and(&self.busy), rng);
+            let picked = self.draws.pick_of(Taken::new(request).and(&self.busy), now, rng);
             if picked.is_some() {
                 return picked;
             }
         }
-        self.sampler.draw(&mut Taken::new(request), rng)
+        self.draws.pick(request, now, rng)
+    }
+
+    fn on_start(&mut self, backend: usize, now: Nanos) {
+        self.draws.on_start(backend, now);
     }
 
     fn on_finish(&mut self, backend: usize, finish: &Finish, now: Nanos) {
+        self.draws.on_finish(backend, finish, now);
         if let Some(load) = finish.load {
             self.hear(backend, load, now);
         }
@@ -121,17 +129,19 @@ mod tests {
         count.map(|c| f64::from(c) / 40_000.0)
     }
 
+    fn tell(policy: &mut CpuRandom, backend: usize, cpu: f32, ms: u64) {
+        let load = ServerLoad { cpu: Some(cpu), ..ServerLoad::default() };
+        policy.on_probe(backend, load, Nanos(ms * 1_000_000));
+    }
+
     fn near(got: [f64; 3], due: [f64; 3]) -> bool {
         got.iter().zip(due).all(|(g, d)| (g - d).abs() < 0.01 && (d > 0.0 || *g == 0.0))
     }
 
     #[test]
     fn a_busy_backend_gets_nothing_until_its_report_is_old() {
-        let mut policy = CpuRandom::new(&[1, 1, 2], &Settings::default());
-        let tell = |policy: &mut CpuRandom, backend, cpu, ms: u64| {
-            let load = ServerLoad { cpu: Some(cpu), ..ServerLoad::default() };
-            policy.on_probe(backend, load, Nanos(ms * 1_000_000));
-        };
+        let settings = Settings { choices: 1, ..Settings::default() };
+        let mut policy = CpuRandom::new(&[1, 1, 2], &settings);
         let at = |ms: u64| Nanos(ms * 1_000_000);
         tell(&mut policy, 0, 0.79, 0);
         tell(&mut policy, 2, 0.8, 0);
@@ -144,5 +154,17 @@ mod tests {
         tell(&mut policy, 0, 0.2, 1_200);
         assert!(near(shares(&mut policy, at(1_200)), [1.0 / 3.0, 0.0, 2.0 / 3.0]));
         assert!(near(shares(&mut policy, at(1_500)), all));
+    }
+
+    #[test]
+    fn of_two_with_room_the_one_with_fewer_in_flight() {
+        let mut policy = CpuRandom::new(&[1, 1, 1], &Settings::default());
+        let now = Nanos::ZERO;
+        (0..2).for_each(|i| policy.on_start(i, now));
+        assert!(near(shares(&mut policy, now), [1.0 / 6.0, 1.0 / 6.0, 2.0 / 3.0]));
+        tell(&mut policy, 2, 0.9, 0);
+        assert!(near(shares(&mut policy, now), [0.5, 0.5, 0.0]), "the emptiest is busy");
+        policy.on_finish(1, &Finish::success(Duration::from_millis(1)), now);
+        assert!(near(shares(&mut policy, now), [0.0, 1.0, 0.0]));
     }
 }

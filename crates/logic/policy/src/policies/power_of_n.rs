@@ -32,6 +32,19 @@ impl PowerOfN {
             in_flight: InFlight::new(weights.len()),
         }
     }
+
+    /// Of those that are not taken.
+    pub(crate) fn pick_of(
+        &mut self,
+        mut those: Taken<'_>,
+        now: Nanos,
+        rng: &mut dyn RngCore,
+    ) -> Option<usize> {
+        let PowerOfN { weights, in_flight, .. } = self;
+        self.sampler.least_of(self.choices, &mut those, rng, |i| {
+            (in_flight.load(i, now) + 1.0) / f64::from(weights[i])
+        })
+    }
 }
 
 impl Policy for PowerOfN {
@@ -43,10 +56,7 @@ impl Policy for PowerOfN {
     }
 
     fn pick(&mut self, request: &Request<'_>, now: Nanos, rng: &mut dyn RngCore) -> Option<usize> {
-        let PowerOfN { weights, in_flight, .. } = self;
-        self.sampler.least_of(self.choices, &mut Taken::new(request), rng, |i| {
-            (in_flight.load(i, now) + 1.0) / f64::from(weights[i])
-        })
+        self.pick_of(Taken::new(request), now, rng)
     }
 
     fn on_start(&mut self, backend: usize, _now: Nanos) {

@@ -82,18 +82,9 @@ const IS_BLIND: &str =
 /// The policies that look neither at load nor at latency.
 fn is_blind(way: &Way) -> bool {
     use PolicyKind::{
-        CpuRandom, HashMaglev, HashMap, HashRing, Random, RoundRobin, RoundrobinHaproxy,
-        StaticRoundRobin,
+        HashMaglev, HashMap, HashRing, Random, RoundRobin, RoundrobinHaproxy, StaticRoundRobin,
     };
-    let blind = [
-        Random,
-        RoundRobin,
-        RoundrobinHaproxy,
-        StaticRoundRobin,
-        HashMap,
-        HashRing,
-        HashMaglev,
-        CpuRandom,
-    ];
+    let blind =
+        [Random, RoundRobin, RoundrobinHaproxy, StaticRoundRobin, HashMap, HashRing, HashMaglev];
     blind.contains(&way.kind) && way.settings.hash_balance_factor.is_none()
 }
