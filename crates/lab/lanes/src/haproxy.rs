@@ -145,7 +145,7 @@ defaults
     timeout queue {server_timeout}ms
     timeout http-keep-alive 60s
     option http-keep-alive
-    option redispatch
+    option redispatch 1
     retries 3
     http-reuse always
 ",

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use plimsoll_lanes::{Family, raise_descriptor_limit};
 
 use super::config::{self, Lines, PLAIN};
-use super::figure::{DEADLINE, scale_note};
+use super::figure::{DEADLINE, by_repetition, ends, has_rate, scale_note};
 use super::lane::{Lane, Task};
 use super::method::{Balancer, Method, Weights};
 use super::pool::{Sizes, asks, core_rps, emulated};
 use super::show;
-use super::sweep::{Point, mean_of, rate_rps};
+use super::sweep::{Point, in_turn, rate_rps};
 use crate::comparison::Bound;
 use crate::lanes::wait;
 use crate::outcome::Outcome;
@@ -38,8 +38,9 @@ const fn called(name: &'static str) -> Method {
     Method { name, balancer, weights: Weights::Equal, is_steered: false }
 }
 
-fn threads(i: usize) -> Lines {
-    Lines { threads: 1 << i, name: THREADS[i].name, ..PLAIN }
+fn threads(method: Method) -> Lines {
+    let at = THREADS.iter().position(|one| *one == method).expect("one of them");
+    Lines { threads: 1 << at, name: method.name, ..PLAIN }
 }
 
 fn run(context: &Context) -> Result<Outcome, Failure> {
@@ -52,13 +53,13 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     let mut points = Vec::new();
     for round in 0..rounds {
         for &tasks in tasks {
-            for (i, method) in THREADS.iter().enumerate() {
+            for method in in_turn(&THREADS, round) {
                 let at = points.len() as f64 / 2.0;
                 let part = (at / steps, (at + 1.0) / steps);
                 let bed = emulated(Sizes::Homogeneous, context.seed + u64::from(round), &[])?;
                 let name = format!("lane{}", points.len());
-                let haproxy = config::start(&family, &name, threads(i), &bed.addresses().to_vec())?;
-                let mut lane = Lane::behind(*method, haproxy);
+                let haproxy = config::start(&family, &name, threads(method), &bed.addresses().to_vec())?;
+                let mut lane = Lane::behind(method, haproxy);
                 let pool = ServerPool::Emulated;
                 let rate_rps = rate_rps(pool, Sizes::Homogeneous, core_rps(), tasks);
                 lane.open(&asks(pool, &[]), rate_rps, context.seed + 1_000 * u64::from(round))?;
@@ -71,7 +72,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
                 for (task, seen) in lane.finish(from, Instant::now(), DEADLINE)? {
                     points.push(Point {
                         pool,
-                        method: *method,
+                        method,
                         tasks,
                         rate_rps,
                         round,
@@ -89,7 +90,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     Ok(Outcome {
         plots: plots.collect(),
         tables: vec![show::table("threads", "roundrobin by HAProxy's threads", &points)?],
-        comparisons: tasks.iter().map(|&tasks| comparison(&points, tasks)).collect(),
+        comparisons: by_repetition(&points, comparisons),
         notes: vec![
             format!(
                 "Threads take turns at the cores of this machine, {} of them, which clients and servers share: \
@@ -102,17 +103,19 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     })
 }
 
-fn comparison(points: &[Point], tasks: f64) -> Comparison {
-    let means = THREADS.iter().filter_map(|method| {
-        Some(mean_of(points, method.name, Task::Get, tasks, |seen| seen.mean_ms)?.0)
-    });
-    let (low, high) =
-        means.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), m| (a.min(m), b.max(m)));
-    let what = format!("greatest over least mean by threads, GET, {tasks:.0} tasks per 60 s");
+fn comparisons(points: &[Point]) -> Vec<Comparison> {
+    let rates = TASKS.into_iter().filter(|tasks| has_rate(points, *tasks));
+    rates.flat_map(|tasks| Task::ALL.map(|task| comparison(points, task, tasks))).collect()
+}
+
+fn comparison(points: &[Point], task: Task, tasks: f64) -> Comparison {
+    let (low, high) = ends(points, &THREADS.map(|method| method.name), task, tasks);
+    let what =
+        format!("greatest over least mean by threads, {}, {tasks:.0} tasks per 60 s", task.name());
     let paper = ("threads affect it marginally", Bound::AtMost(1.1));
     Comparison::bound(Provenance::Emulated, what, paper, high / low, "×").why(
         "A tenth apart is taken for marginal. One thread forwards thousands of requests per second: at these \
-         rates servers decide.",
+         rates it is nearly idle, and servers decide.",
     )
 }
 
@@ -123,8 +126,8 @@ mod tests {
 
     #[test]
     fn names_say_how_many_threads() {
-        for (i, method) in THREADS.iter().enumerate() {
-            assert_eq!(method.name, format!("nbthread {}", threads(i).threads));
+        for method in THREADS {
+            assert_eq!(method.name, format!("nbthread {}", threads(method).threads));
         }
         assert_eq!(named("roundrobin").balancer, THREADS[0].balancer);
     }

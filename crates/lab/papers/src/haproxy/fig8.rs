@@ -111,7 +111,8 @@ fn comparisons(points: &[Point]) -> Vec<Comparison> {
             "the greater of random and leastconn over the other, GET",
             ("they do alike", Bound::AtMost(1.25)),
             apart("random", "leastconn"),
-            "random compares two servers where leastconn compares all five.",
+            "random compares two servers where leastconn compares all five; behind quotas both of the two can be \
+             many times slower, where the study's had fewer cores.",
         ),
         bound(
             "the better of static-rr and roundrobin over the worse of random and leastconn, GET",

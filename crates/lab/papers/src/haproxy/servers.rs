@@ -83,22 +83,21 @@ pub fn chosen(context: &Context) -> Result<Vec<ServerPool>, Failure> {
         pools => pools.to_vec(),
     };
     // No experiment of the study can do without it.
-    if haproxy_version().is_none() {
-        return Err(LaneError::NoHaproxy.into());
-    }
+    let no_haproxy = haproxy_version().is_none().then_some(LaneError::NoHaproxy);
     for pool in &pools {
         match pool {
             ServerPool::Emulated => {}
             ServerPool::Real => drop(cgroups()?),
             ServerPool::Wordpress => {
-                let missing = wordpress::missing();
+                let mut missing = wordpress::missing();
+                missing.extend(no_haproxy.iter().map(LaneError::to_string));
                 if !missing.is_empty() {
                     return Err(of_wordpress(WordPressError::Missing(missing)));
                 }
             }
         }
     }
-    Ok(pools)
+    no_haproxy.map_or(Ok(pools), |error| Err(error.into()))
 }
 
 // Held for what runs. Groups must be empty to go: servers end first.

@@ -198,7 +198,7 @@ fn at_once(pool: ServerPool, sizes: Sizes, scale: &Scale, rate_rps: f64) -> usiz
 }
 
 /// In odd repetitions the other way round: neither the order nor who runs beside whom shall look like an effect.
-fn in_turn(methods: &[Method], round: u32) -> Vec<Method> {
+pub fn in_turn(methods: &[Method], round: u32) -> Vec<Method> {
     let mut methods = methods.to_vec();
     if round % 2 == 1 {
         methods.reverse();
