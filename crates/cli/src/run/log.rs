@@ -28,7 +28,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// The log at work. Dropped, it ends once what waits is written, within a second.
+/// The log at work. Dropped, it ends once what waits is written, within five seconds.
 #[must_use]
 pub struct Log {
     queue: Queue,

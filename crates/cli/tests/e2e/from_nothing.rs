@@ -48,14 +48,13 @@ fn a_running_haproxy_is_steered_without_a_file_and_what_is_out_of_reach_is_named
     let asked = ["doctor", "--haproxy", arg(&socket), "--listen", &rig.api.to_string()];
     let report = out(&plimsoll(&asked));
     assert!(report.contains("api: a daemon answers at") && report.contains("serve; "), "{report}");
-    let log = daemon.log();
     for why in [
         "`balance uri` with a map-based hash: its weights are fixed",
         "it has one server: nothing to divide",
         "`static-rr` takes no weights",
         "can be helped: leastconn, 3 servers",
     ] {
-        assert!(log.contains(why), "{why:?} is not in {log}");
+        daemon.until_log_has(why);
     }
     // It learns from ordinary traffic alone, and shares the machine with other tests.
     until_within(Duration::from_secs(90), "the fastest server to have the most", || {
@@ -211,7 +210,7 @@ fn a_haproxy_that_is_not_up_yet_is_waited_for_and_one_whose_pools_went_is_watche
     let mut rig = Rig::new("roundrobin", &[1.0, 2.0]);
     rig.haproxy.stop();
     let daemon = rig.daemon_without_a_file(&[]);
-    assert!(daemon.log().contains("waiting for the balancer"), "{}", daemon.log());
+    daemon.until_log_has("waiting for the balancer");
     assert_eq!(services(&daemon), Vec::<String>::new());
     for command in ["status", "plan"] {
         let said = err(&plimsoll(&[command, "--api", daemon.api()]));
@@ -224,7 +223,7 @@ fn a_haproxy_that_is_not_up_yet_is_waited_for_and_one_whose_pools_went_is_watche
     rig.haproxy.rename("store\n  balance roundrobin", "store\n  balance static-rr");
     rig.haproxy.rename("store", "other");
     until("none to be steered", || services(&daemon).is_empty());
-    assert!(daemon.log().contains("`static-rr` takes no weights"), "{}", daemon.log());
+    daemon.until_log_has("`static-rr` takes no weights");
 }
 
 /// HAProxy's port maps tell an address that is none, like those of a HAProxy in another network.

@@ -10,7 +10,7 @@ fn a_slow_backend_gets_less_under_roundrobin() {
     let rig = Rig::new("roundrobin", &[1.0, 1.0, 0.125]);
     let daemon = rig.daemon();
     let clients = rig.clients(130.0);
-    until("weights to follow the speeds", || {
+    until_within(3 * PATIENCE, "weights to follow the speeds", || {
         rig.weight("s3") * 2 < rig.weight("s1").min(rig.weight("s2"))
     });
     let weights = daemon.weights();
@@ -33,7 +33,9 @@ fn a_slow_backend_gets_less_under_leastconn() {
     let rig = Rig::new("leastconn", &[1.0, 0.125]);
     let daemon = rig.daemon();
     let clients = rig.clients(120.0);
-    until("weights to follow the speeds", || rig.weight("s2") * 2 < rig.weight("s1"));
+    until_within(3 * PATIENCE, "weights to follow the speeds", || {
+        rig.weight("s2") * 2 < rig.weight("s1")
+    });
     assert_eq!(daemon.weights()["method"], "in_flight");
     drop(clients);
 }
@@ -43,7 +45,7 @@ fn observing_programs_nothing() {
     let rig = Rig::new("roundrobin", &[1.0, 0.125]);
     let daemon = rig.daemon_with(&["--observe"]);
     let clients = rig.clients(80.0);
-    until("a weight to be wanted that is not held", || {
+    until_within(3 * PATIENCE, "a weight to be wanted that is not held", || {
         let slow = daemon.backend("s2");
         slow["weight"].as_u64().is_some_and(|wanted| wanted > 0 && slow["programmed"] != wanted)
     });
@@ -69,26 +71,34 @@ fn the_drain_time_is_learned_from_a_backend_parked_at_weight_0() {
         let service: serde_json::Value = serde_json::from_str(&service).expect("JSON");
         service["drain_s"].as_f64()
     };
-    // Since when it has had weight 0, and for how long of that it was busy. A drain that is cut short by a new weight
-    // is not told, so the first that is told is the one of this moment.
+    // The last look that saw a weight; since when it was seen to have none, and for how long of that it was busy. A
+    // drain that is cut short by a new weight is not told, so the first that is told is the one of this moment.
+    let mut held = Instant::now();
     let mut parked: Option<(Instant, f64)> = None;
+    let mut told = None;
     until_within(6 * PATIENCE, "the time of a drain to be told", || {
+        told = drained_s();
+        if told.is_some() {
+            // A weight that it has by now came after the drain.
+            return true;
+        }
+        let look = Instant::now();
         if rig.weight("s2") > 0 {
-            parked = None;
+            (held, parked) = (look, None);
         } else {
             let (since, busy_s) = parked.get_or_insert((Instant::now(), 0.0));
             if rig.haproxy.in_flight("s2") > 0 {
-                *busy_s = since.elapsed().as_secs_f64();
+                *busy_s = look.duration_since(*since).as_secs_f64();
             }
         }
-        drained_s().is_some()
+        false
     });
-    let told_s = drained_s().expect("told");
-    let (since, busy_s) = parked.expect("told while it is parked");
-    // The daemon knows of the weight by the answer, a moment after HAProxy holds it.
-    let most_s = since.elapsed().as_secs_f64();
+    let told_s = told.expect("told");
+    let (_, busy_s) = parked.expect("told while it is parked");
+    let most_s = held.elapsed().as_secs_f64();
     let what = format!("{busy_s} to {most_s} s, but told were {told_s}: {}", daemon.log());
-    assert!((busy_s - 1.0..=most_s + 1.0).contains(&told_s), "{what}");
+    // The daemon knows of the weight by the answer, after HAProxy holds it: a moment, or more on a busy machine.
+    assert!((busy_s - 3.0..=most_s + 1.0).contains(&told_s), "{what}");
     let metrics = daemon.http("/metrics").1;
     assert!(metrics.contains("plimsoll_service_drain_seconds{service=\"shop\"} "), "{metrics}");
     drop(clients);

@@ -84,18 +84,18 @@ fn a_killed_daemon_goes_on_where_it_was() {
     let rig = Rig::new("roundrobin", &[1.0, 1.0, 0.125]);
     let daemon = rig.daemon();
     let clients = rig.clients(130.0);
-    until("weights to follow the speeds", || {
+    until_within(3 * PATIENCE, "weights to follow the speeds", || {
         rig.weight("s3") * 2 < rig.weight("s1").min(rig.weight("s2"))
     });
-    // Plans and memory reach the disk within a second, and are written in batches.
-    std::thread::sleep(Duration::from_millis(2_500));
+    // Plans and memory reach the disk within a second, and are written in batches; a busy machine is slower.
+    std::thread::sleep(Duration::from_secs(6));
     daemon.kill();
     for server in ["s1", "s2", "s3"] {
         rig.haproxy.ask(&format!("set server shop/{server} weight 100"));
     }
     let daemon = rig.daemon();
     until("what was known to be asserted", || daemon.has_event("plan", "resumed"));
-    until("the weights to be as before", || {
+    until_within(3 * PATIENCE, "the weights to be as before", || {
         rig.weight("s3") * 2 < rig.weight("s1").min(rig.weight("s2"))
     });
     assert!(daemon.has_event("plan", "plan 1: "), "events of the first run are shown");
@@ -136,8 +136,10 @@ fn clients_are_served_without_the_controller_whichever_server_is_lost() {
     assert_eq!(served().errors, before.errors, "{held:?}");
     rig.set_mode("s1", Mode::Normal);
     // Ended in order, it leaves no server parked.
-    let daemon = rig.daemon();
-    until("what was known to be asserted", || daemon.backend("s1")["programmed"] == held[0]);
+    let mut daemon = Daemon::spawn(&rig.write_config(), rig.api, &rig.path("log2"), &[]);
+    daemon.wait_until_it_answers();
+    // Its first plan: what was known is asserted. One that has planned nothing leaves the weights as they are.
+    daemon.until_log_has("plan ");
     daemon.signal("TERM");
     assert_eq!(daemon.end().code(), Some(0));
     assert!(!weights().contains(&0), "{:?}", weights());
@@ -176,11 +178,10 @@ fn a_soft_limit_of_open_files_does_not_fail_probes_that_the_hard_one_allows() {
     let mut daemon = Daemon::spawn_with_files(&config, rig.api, &log, "-Sn 100");
     daemon.wait_until_it_answers();
     assert!(files_of(&daemon) > 100, "{}", files_of(&daemon));
-    assert!(daemon.log().contains("limit of open files raised from 100"), "{}", daemon.log());
+    daemon.until_log_has("limit of open files raised from 100");
     daemon.kill();
     let mut daemon = Daemon::spawn_with_files(&config, rig.api, &log, "-n 100");
     daemon.wait_until_it_answers();
     assert_eq!(files_of(&daemon), 100);
-    let said = "the limit of open files is 100, and this configuration takes up to";
-    assert!(daemon.log().contains(said), "{}", daemon.log());
+    daemon.until_log_has("the limit of open files is 100, and this configuration takes up to");
 }

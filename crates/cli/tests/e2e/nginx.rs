@@ -9,7 +9,9 @@ use plimsoll_testbed::load::{LoadSpec, Target, start};
 use plimsoll_testbed::{Testbed, TestbedSpec};
 
 use crate::rig::guide::{START_TO_FINISH, block, with_servers};
-use crate::rig::{Daemon, arg, emulated, err, free_address, out, plimsoll, until, until_within};
+use crate::rig::{
+    Daemon, PATIENCE, arg, emulated, err, free_address, out, plimsoll, until, until_within,
+};
 
 const GUIDE: &str = include_str!("../../../../docs/nginx.md");
 const PROGRAM: &str = "/usr/sbin/nginx";
@@ -94,7 +96,9 @@ fn the_guide_leads_from_an_nginx_to_learned_weights() {
     let mut daemon = Daemon::spawn(&file, api, &dir.path().join("log"), &[]);
     daemon.wait_until_it_answers();
     let weight = |name: &str| daemon.backend(name)["programmed"].as_u64().unwrap_or(0);
-    until("the faster one to have more", || weight("s2") > 2 * weight("s1") && weight("s1") > 0);
+    until_within(3 * PATIENCE, "the faster one to have more", || {
+        weight("s2") > 2 * weight("s1") && weight("s1") > 0
+    });
     drop(daemon);
 
     // The same without a file, and with one that init writes.

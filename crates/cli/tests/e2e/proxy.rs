@@ -9,7 +9,9 @@ use plimsoll_testbed::load::{LoadSpec, Target, start};
 use plimsoll_testbed::{Testbed, TestbedSpec};
 
 use crate::rig::guide::{block, with_servers};
-use crate::rig::{Daemon, arg, emulated, free_address, out, plimsoll, until};
+use crate::rig::{
+    Daemon, PATIENCE, arg, emulated, free_address, out, plimsoll, until, until_within,
+};
 
 const GUIDE: &str = include_str!("../../../../docs/proxy.md");
 
@@ -67,12 +69,13 @@ fn the_guide_leads_from_a_proxy_to_learned_weights_with_and_without_a_file() {
     let is_learned = |daemon: &Daemon| weight(daemon, "b2") > 2 * weight(daemon, "b1");
     let mut daemon = Daemon::spawn(&file, api, &dir.path().join("log"), &[]);
     daemon.wait_until_it_answers();
-    until("the faster one to have more", || is_learned(&daemon));
+    until_within(3 * PATIENCE, "the faster one to have more", || is_learned(&daemon));
     drop(daemon);
 
     let released = plimsoll(&["proxy", "release", "--config", arg(&file), "shop"]);
     assert!(released.status.success(), "{released:?}");
     let mut daemon = without_a_file(&socket, &dir.path().join("other"), api);
     daemon.wait_until_it_answers();
-    until("the faster one to have more without a file", || is_learned(&daemon));
+    let what = "the faster one to have more without a file";
+    until_within(3 * PATIENCE, what, || is_learned(&daemon));
 }

@@ -28,11 +28,9 @@ fn backends_join_and_leave_and_mistakes_change_nothing() {
     std::fs::write(rig.path("plimsoll.yaml"), bad).expect("written");
     daemon.signal("HUP");
     until("the refusal", || daemon.has_event("warning", "the old one stays"));
-    // The log is written by a thread of its own.
-    until("all mistakes to be logged", || {
-        let log = daemon.log();
-        log.contains("services[0].probe.path") && log.contains("api.lisen")
-    });
+    for mistake in ["services[0].probe.path", "api.lisen"] {
+        daemon.until_log_has(mistake);
+    }
     assert_eq!(names(&daemon), ["s1", "s2", "s3"]);
 
     rig.configured.remove(0);

@@ -37,7 +37,7 @@ fn a_sighup_before_the_configuration_is_read_reloads_and_does_not_kill() {
     until("the signal to be obeyed", || {
         daemon.weights()["backends"].as_array().is_some_and(|all| all.len() == 1)
     });
-    assert!(daemon.log().contains("SIGHUP"), "{}", daemon.log());
+    daemon.until_log_has("SIGHUP");
 }
 
 #[test]

@@ -122,8 +122,12 @@ fn turns_follow_the_servers_cpus_and_a_silent_one_is_taken_for_average() {
     drop(busy);
     until("its load to be too old", || load(&place.status(), 0).is_none());
     until("it to be taken for average", || weights() == [10, 10]);
-    until("failures to be counted", || failures()[0] > before[0] + 2);
-    assert_eq!(failures()[1], before[1], "of the other one none");
+    // A busy machine may fail some of the other one, too.
+    until("failures to be counted, hardly any of the other one", || {
+        let now = failures();
+        now[0] - before[0] > 2 + 3 * (now[1] - before[1])
+    });
+    until("the load of the other one", || load(&place.status(), 1).is_some());
     assert!(place.log("l4.log").contains("/v1/load"), "{}", place.log("l4.log"));
 
     let _again = agent(&place, 0, None);

@@ -4,11 +4,9 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{Haproxy, free_port, plan, serve, until};
+use common::{Haproxy, PATIENCE, free_port, plan, serve, until};
 use plimsoll_model::{MethodKind, ServerReport, ServerStatus};
 use plimsoll_sink::{
     AccessLevel, AgentState, HaproxyConfig, ReportSource, Sink, SinkErrorKind, SocketAddress,
@@ -60,6 +58,7 @@ async fn first_server(sink: &mut impl ReportSource) -> ServerReport {
     sink.read().await.unwrap().servers[0]
 }
 
+/// Checks that are to succeed run every `fastinter` and have `inter` for it: the first that has not brings a server down.
 #[tokio::test]
 async fn an_administrators_drain_is_not_our_weight_zero() {
     let port = serve(drop);
@@ -67,7 +66,7 @@ async fn an_administrators_drain_is_not_our_weight_zero() {
         "
 backend shop
   balance leastconn
-  server s1 127.0.0.1:{port} weight 10 check inter 50ms
+  server s1 127.0.0.1:{port} weight 10 check inter 5s fastinter 50ms fall 100
   server s2 127.0.0.1:{port} weight 10
 "
     ));
@@ -97,7 +96,7 @@ async fn health_tracking_and_slowstart_show_in_the_status() {
         "
 backend shop
   balance roundrobin
-  server slow 127.0.0.1:{alive} weight 100 check inter 20ms slowstart 60s
+  server slow 127.0.0.1:{alive} weight 100 check inter 5s fastinter 20ms fall 100 slowstart 60s
   server dead 127.0.0.1:{dead} weight 10 check inter 20ms fall 1
   server tracks 127.0.0.1:{alive} weight 10 track shop/dead
   server off 127.0.0.1:{alive} weight 10 disabled
@@ -126,7 +125,7 @@ backend shop
 
 fn get(port: u16, path: &str) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("HAProxy's frontend");
-    stream.set_read_timeout(Some(Duration::from_secs(5))).expect("a time-out");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
     let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("send");
     let mut answer = Vec::new();
@@ -156,8 +155,8 @@ async fn every_failed_attempt_counts_once_and_no_success_does() {
         ("half", http("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc")),
         ("refuses", free_port()),
         // Closing with the request unread resets the connection; HAProxy counts that error twice.
-        ("resets", serve(|_stream| std::thread::sleep(Duration::from_millis(50)))),
-        ("silent", serve(|_stream| std::thread::sleep(Duration::from_secs(2)))),
+        ("resets", serve(|stream| drop(stream.peek(&mut [0])))),
+        ("silent", serve(|_stream| std::thread::sleep(Duration::from_secs(60)))),
     ];
     let lines: String = servers
         .iter()
@@ -173,7 +172,7 @@ frontend web
 backend shop
   balance leastconn
   retries 1
-  timeout server 200ms
+  http-request set-timeout server 200ms if {{ path /silent }}
 {lines}"
     ));
     let names = servers.map(|(name, _)| name);
@@ -224,12 +223,11 @@ backend shop
 
 #[tokio::test]
 async fn answers_count_while_the_server_gives_them_and_fall_with_the_counters() {
-    let (web, hangs) = (free_port(), Arc::new(AtomicBool::new(false)));
-    let silent = hangs.clone();
-    let port = serve(move |mut stream| {
+    let web = free_port();
+    let port = serve(|mut stream| {
         let mut request = [0; 4096];
         if stream.read(&mut request).is_ok_and(|n| n > 0) {
-            if silent.load(Ordering::SeqCst) {
+            if request.starts_with(b"GET /silent ") {
                 // HAProxy gives up first, and answers 504.
                 let _ = stream.read(&mut request);
                 return;
@@ -244,27 +242,25 @@ frontend web
   default_backend shop
 backend shop
   balance leastconn
-  timeout server 200ms
+  http-request set-timeout server 200ms if {{ path /silent }}
   server s1 127.0.0.1:{port}
 "
     ));
     let mut sink = haproxy.sink(&["s1"]);
-    let gets = |count: usize| async move {
-        let all = move || (0..count).for_each(|_| get(web, "/"));
+    let gets = |count: usize, path: &'static str| async move {
+        let all = move || (0..count).for_each(|_| get(web, path));
         tokio::task::spawn_blocking(all).await.unwrap();
     };
     assert_eq!(first_server(&mut sink).await.answered_total, Some(0));
-    gets(4).await;
+    gets(4, "/").await;
     assert_eq!(first_server(&mut sink).await.answered_total, Some(4));
-    hangs.store(true, Ordering::SeqCst);
-    gets(2).await;
+    gets(2, "/silent").await;
     let hanging = first_server(&mut sink).await;
     assert_eq!((hanging.answered_total, hanging.errors_total), (Some(4), 2));
-    hangs.store(false, Ordering::SeqCst);
-    gets(1).await;
+    gets(1, "/").await;
     assert_eq!(first_server(&mut sink).await.answered_total, Some(5));
     haproxy.ask("clear counters all");
-    gets(1).await;
+    gets(1, "/").await;
     assert_eq!(first_server(&mut sink).await.answered_total, Some(1));
 }
 
@@ -296,7 +292,7 @@ backend shop
   balance roundrobin
   option httpchk GET /
   http-check disable-on-404
-  server s1 127.0.0.1:{leaving} check inter 20ms
+  server s1 127.0.0.1:{leaving} check inter 5s fastinter 20ms
 "
     ));
     let mut sink = haproxy.sink(&["s1"]);
@@ -364,7 +360,8 @@ backend shop
     assert_eq!(error.kind(), SinkErrorKind::Conflict);
     assert!(error.to_string().contains("disable agent shop/s2"), "{error}");
     assert_eq!(haproxy.weight("s1"), "40", "nothing was sent");
-    let config = HaproxyConfig::new(SocketAddress::Unix(haproxy.socket("admin")), "shop");
+    let socket = SocketAddress::Unix(haproxy.socket("admin"));
+    let config = HaproxyConfig { timeout: PATIENCE, ..HaproxyConfig::new(socket, "shop") };
     let pools = Sink::Haproxy(config).look().await.unwrap();
     let why = pools[0].out_of_reach().expect("a reason");
     assert!(why.contains("on 1 of its servers (s2): "), "{why}");

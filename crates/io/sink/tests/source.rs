@@ -27,7 +27,10 @@ fn steer(
     addresses: Vec<(String, BackendId)>,
 ) -> SinkHandle {
     let socket = SocketAddress::Unix(haproxy.socket("admin"));
-    let sinks = Sinks::from(Sink::Haproxy(HaproxyConfig::new(socket, "shop")));
+    // It does not hang: that the machine has no time is no failure.
+    let timeout = Duration::from_secs(10);
+    let config = HaproxyConfig { timeout, ..HaproxyConfig::new(socket, "shop") };
+    let sinks = Sinks::from(Sink::Haproxy(config));
     let steered = Steered {
         service: "shop".to_owned(),
         servers: named(&["s1", "s2"]),

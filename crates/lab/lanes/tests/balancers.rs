@@ -24,23 +24,32 @@ fn servers() -> (Testbed, Vec<Server>) {
     (bed, servers)
 }
 
+/// So many that no part of them is off by chance: all bounds below are six standard deviations and more away.
+const ENOUGH: u64 = 1_000;
+
 /// One client that waits for each answer: nothing is in flight when a server is picked, so that picks do not depend on how
 /// fast this machine is.
 fn load(address: SocketAddr) -> LoadReport {
     let target = Target::resolve(&format!("http://{address}/")).unwrap();
-    let mut spec = LoadSpec::poisson(target, 400.0, Duration::from_secs(2));
+    let mut spec = LoadSpec::poisson(target, 400.0, 6 * PATIENCE);
     (spec.arrivals, spec.concurrency) = (Arrivals::Closed, Some(1));
     (spec.timeout, spec.seed) = (PATIENCE, 1);
     let page = |i| Asked { path: format!("/page-{i}/?id={i}"), ..Asked::default() };
     // As many as requests, so that a hash of the page is nearly as even as a draw.
     spec.mix = (0..1_000).map(page).collect();
-    load::start(spec).unwrap().join().unwrap()
+    let clients = load::start(spec).unwrap();
+    while !clients.wait(Duration::from_millis(20)) {
+        if clients.snapshot().is_some_and(|so_far| so_far.total.requests >= ENOUGH) {
+            clients.stop();
+        }
+    }
+    clients.join().unwrap()
 }
 
 /// The part of the requests that the second server had, none of which may have failed.
 fn second(name: &str, report: &LoadReport) -> f64 {
     let total = report.total.requests;
-    assert!(total > 200 && report.total.errors == 0, "{name}: {:?}", report.first_error);
+    assert!(total >= ENOUGH && report.total.errors == 0, "{name}: {:?}", report.first_error);
     report.by_backend.get("s2").map_or(0, |s2| s2.requests) as f64 / total as f64
 }
 

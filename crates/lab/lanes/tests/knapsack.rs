@@ -32,7 +32,16 @@ fn it_measures_weights_in_rounds_and_goes_on_after_a_rest() {
     };
     wait_for(&mut lane, 2);
     assert_eq!(lane.phase(), Some(Phase::Exploring));
-    let held = lane.held(None);
+    // A plan is told before the balancer holds it; the next comes a round later, which is ten seconds.
+    let mut held = lane.held(None);
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+        let now = lane.held(None);
+        if std::mem::replace(&mut held, now.clone()) == now {
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_secs(180), "{:?}", lane.events());
+    }
     assert!(held.iter().any(|weight| *weight != held[0]), "one was measured by itself: {held:?}");
     lane.rest();
     assert_eq!(lane.held(None), held, "the balancer keeps them");

@@ -15,7 +15,7 @@ use tracing_subscriber::fmt::MakeWriter;
 /// Lines that wait for whoever reads the log: minutes of a busy daemon's, about a megabyte.
 const WAITING: usize = 4_096;
 /// How long the end may wait for the last lines to be written.
-const END_WITHIN: Duration = Duration::from_secs(1);
+const END_WITHIN: Duration = Duration::from_secs(5);
 /// How often the end tries to get into a full queue.
 const TRY_AGAIN: Duration = Duration::from_millis(10);
 
@@ -73,7 +73,7 @@ impl Queue {
         }
     }
 
-    /// Ends the thread once it has written what waits, but waits for that no longer than a second. Lines that
+    /// Ends the thread once it has written what waits, but waits for that no longer than five seconds. Lines that
     /// come later are lost.
     pub fn end(&self) {
         let until = Instant::now() + END_WITHIN;

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -143,6 +144,15 @@ impl Daemon {
 
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Waits until its log has this: a thread of its own writes it, a moment after what it says.
+    pub fn until_log_has(&self, text: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.log().contains(text) {
+            assert!(Instant::now() < deadline, "no {text:?} in the log: {}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     pub fn signal(&self, name: &str) {

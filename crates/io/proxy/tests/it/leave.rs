@@ -118,6 +118,7 @@ fn what_a_client_sent_ahead_does_not_hide_that_it_leaves() {
                         client.send(ahead);
                     }
                     others_are_served(&proxy, entry);
+                    until("the other is counted", || proxy.in_flight() < 2);
                     assert_eq!(proxy.in_flight(), 1, "{request:?} {ahead:?}");
                     if is_reset {
                         let at_once = Some(std::time::Duration::ZERO);

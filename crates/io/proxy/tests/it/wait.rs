@@ -148,7 +148,7 @@ fn a_request_time_out_ends_the_wait_and_is_no_failure_of_a_backend() {
     let gate = Gate::default();
     let application = Backend::gated(&gate);
     let behind = ingress(&application);
-    let entry = ", timeouts: { request: 300ms }";
+    let entry = ", timeouts: { request: 3s }";
     let pool = pool(", queue: { timeout: 60s }");
     let proxy = start(&egress(1, entry, &pool, &[behind.address("in")]));
     let mut holder = behind.client("in");

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use plimsoll_sink::{HaproxyConfig, HaproxySink, SocketAddress};
 
-use super::named;
+use super::{PATIENCE, named};
 
 /// What to do instead of obeying a `set server` command.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub enum Fault {
     Cut,
     /// Obey, and hang up before answering.
     ObeyAndCut,
-    /// Say nothing for two seconds.
+    /// Say nothing for longer than any test waits.
     Hang,
     /// Answer without end.
     Flood,
@@ -71,8 +71,12 @@ impl Fake {
     }
 
     pub fn sink(&self, servers: &[&str]) -> HaproxySink {
+        self.sink_within(PATIENCE, servers)
+    }
+
+    /// One that waits no longer for an answer.
+    pub fn sink_within(&self, timeout: Duration, servers: &[&str]) -> HaproxySink {
         let socket = SocketAddress::Unix(self.path.clone());
-        let timeout = Duration::from_millis(500);
         let config = HaproxyConfig { timeout, ..HaproxyConfig::new(socket, "shop") };
         HaproxySink::new(config, named(servers)).expect("good names")
     }
@@ -150,7 +154,7 @@ fn answer(line: &str, state: &Mutex<State>, writer: &mut UnixStream) -> Option<S
         Fault::Cut => return None,
         Fault::Hang => {
             drop(state);
-            std::thread::sleep(Duration::from_secs(2));
+            std::thread::sleep(3 * PATIENCE);
             return None;
         }
         Fault::Flood => {

@@ -15,7 +15,7 @@ use plimsoll_model::{BackendId, Nanos, Plan, PlanEntry, PlanKind};
 use plimsoll_sink::{HaproxyConfig, HaproxySink, SocketAddress};
 
 /// Longest wait for anything that a healthy HAProxy does at once.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub struct Haproxy {
     pub dir: PathBuf,
@@ -34,7 +34,7 @@ defaults
   mode http
   timeout connect 1s
   timeout client 5s
-  timeout server 1s
+  timeout server 5s
 ";
 
 impl Haproxy {
@@ -94,13 +94,17 @@ impl Haproxy {
 
     /// Reloads with these proxies, and waits until the new worker answers.
     pub fn reload(&mut self, proxies: &str) {
-        let pid = |socket: &Path| try_ask(socket, "show info").map(|info| field(&info, "Pid"));
-        let old = pid(&self.socket("admin"));
+        let pid = |socket: &Path| {
+            let pid = try_ask(socket, "show info").map(|info| field(&info, "Pid"));
+            // A connection that is cut has none to tell.
+            pid.filter(|pid| !pid.is_empty())
+        };
+        let old = pid(&self.socket("admin")).expect("the old worker answers");
         self.wait_for_the_master();
         write_config(&self.dir, proxies);
         signal(self.child.id(), "USR2");
         let socket = self.socket("admin");
-        until("a new worker", || pid(&socket).is_some_and(|new| Some(&new) != old.as_ref()));
+        until("a new worker", || pid(&socket).is_some_and(|new| new != old));
     }
 
     /// Runs one command on a connection of its own, as an administrator would.
@@ -151,7 +155,9 @@ impl Drop for Haproxy {
 }
 
 pub fn sink_at(socket: SocketAddress, backend: &str, servers: &[&str]) -> HaproxySink {
-    HaproxySink::new(HaproxyConfig::new(socket, backend), named(servers)).expect("good names")
+    // None of these HAProxys hangs: that the machine has no time is no failure.
+    let config = HaproxyConfig { timeout: PATIENCE, ..HaproxyConfig::new(socket, backend) };
+    HaproxySink::new(config, named(servers)).expect("good names")
 }
 
 /// Servers with identities 1, 2, 3, …
@@ -208,7 +214,8 @@ pub fn serve(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> u16 {
 
 fn try_ask(socket: &Path, command: &str) -> Option<String> {
     let mut stream = UnixStream::connect(socket).ok()?;
-    stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
+    // Whoever asks again and again has time for another try.
+    stream.set_read_timeout(Some(PATIENCE / 2)).ok()?;
     stream.write_all(format!("{command}\n").as_bytes()).ok()?;
     // The master ends its answer only for a client that has ended its questions.
     stream.shutdown(Shutdown::Write).ok()?;

@@ -150,7 +150,12 @@ async fn without_lua_weights_are_written_and_reloaded_and_nothing_is_left_half_d
         let children = Command::new("pgrep").args(["-P", &pid]).output().expect("run pgrep");
         String::from_utf8_lossy(&children.stdout).into_owned()
     };
-    let before = workers(&bed);
+    // Workers come a moment after NGINX answers, and those that a reload replaces leave a moment after it.
+    let settled = |bed: &Reloaded| {
+        until("two workers", || workers(bed).lines().count() == 2);
+        workers(bed)
+    };
+    let before = settled(&bed);
     let report = sink.read().await.expect("read");
     assert_eq!(report.servers.iter().map(|s| s.weight).collect::<Vec<_>>(), [10, 20, 30]);
     let applied = sink.apply(&plan(&[1_000, 20, 0])).await.expect("applied");
@@ -169,7 +174,7 @@ async fn without_lua_weights_are_written_and_reloaded_and_nothing_is_left_half_d
 
     // A life that ended between the writing and the reload left this file: the next one has NGINX read it before it says
     // that these are the weights, and once.
-    let before = workers(&bed);
+    let before = settled(&bed);
     let left = format!("{UNREAD}{}", written.replace("weight=20", "weight=21"));
     std::fs::write(bed.0.dir.join("own.servers"), left).expect("written");
     let error = bed.sink_of(&["s1"]).that_only_looks().read().await.expect_err("not read");
@@ -180,7 +185,7 @@ async fn without_lua_weights_are_written_and_reloaded_and_nothing_is_left_half_d
         next.read().await.expect("read").servers.iter().map(|s| s.weight).collect::<Vec<_>>();
     assert_eq!(held, [1_000, 21, 0]);
     assert_ne!(workers(&bed), before, "NGINX runs with what was read");
-    let before = workers(&bed);
+    let before = settled(&bed);
     next.read().await.expect("read");
     assert_eq!((bed.file(), workers(&bed)), (written.replace("weight=20", "weight=21"), before));
     next.apply(&plan(&[1_000, 20, 0])).await.expect("applied");

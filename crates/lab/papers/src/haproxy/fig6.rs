@@ -58,7 +58,8 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
                 let part = (at / steps, (at + 1.0) / steps);
                 let bed = emulated(Sizes::Homogeneous, context.seed + u64::from(round), &[])?;
                 let name = format!("lane{}", points.len());
-                let haproxy = config::start(&family, &name, threads(method), &bed.addresses().to_vec())?;
+                let haproxy =
+                    config::start(&family, &name, threads(method), &bed.addresses().to_vec())?;
                 let mut lane = Lane::behind(method, haproxy);
                 let pool = ServerPool::Emulated;
                 let rate_rps = rate_rps(pool, Sizes::Homogeneous, core_rps(), tasks);
@@ -70,15 +71,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
                 let from = Instant::now();
                 look(measure, part)?;
                 for (task, seen) in lane.finish(from, Instant::now(), DEADLINE)? {
-                    points.push(Point {
-                        pool,
-                        method,
-                        tasks,
-                        rate_rps,
-                        round,
-                        task,
-                        seen,
-                    });
+                    points.push(Point { pool, method, tasks, rate_rps, round, task, seen });
                 }
             }
         }

@@ -2,16 +2,25 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use plimsoll_testbed::load::{LoadSpec, Target};
 use plimsoll_testbed::{BackendSpec, Service, Testbed, TestbedSpec};
 
-/// No test waits longer for a socket.
+/// No test waits longer for a socket, or for something to be so.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
+}
+
+/// Waits until something is so.
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "waited {PATIENCE:?} for {what}");
+        std::thread::sleep(ms(5));
+    }
 }
 
 /// A testbed with an admin API and one backend `s1` of deterministic service.

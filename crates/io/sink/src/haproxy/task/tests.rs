@@ -10,6 +10,9 @@ use plimsoll_model::{BackendId, Nanos, Plan, PlanEntry, PlanKind};
 use super::*;
 use crate::SinkHandle;
 
+/// Nothing here takes so long, but an answer that never comes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// HAProxy with backends `a` and `b` of one server each; a weight for `a` is never answered.
 struct Fake {
     dir: tempfile::TempDir,
@@ -34,12 +37,21 @@ impl Fake {
     }
 
     fn subscribe(&self, balancers: &HaproxyTasks, backend: &str) -> SinkHandle {
+        self.subscribe_within(PATIENCE, balancers, backend)
+    }
+
+    /// One that waits no longer for an answer.
+    fn subscribe_within(
+        &self,
+        timeout: Duration,
+        balancers: &HaproxyTasks,
+        backend: &str,
+    ) -> SinkHandle {
         let (handle, end) = SinkHandle::new();
         let servers = vec![(BackendId(1), "s1".to_owned())];
         let backend = SteeredBackend::new(backend, servers).expect("names");
         let socket = SocketAddress::Unix(self.dir.path().join("h.sock"));
         let names = (backend.name().to_owned(), socket);
-        let timeout = Duration::from_millis(200);
         let subscriber = Subscriber::new(names, backend, timeout, Poll::ByReading, false, end);
         balancers.subscribe(subscriber, std::time::Instant::now());
         handle
@@ -84,7 +96,7 @@ fn serve(stream: UnixStream, weights: &Mutex<[String; 2]>) {
                 text
             }
             ["set", "server", "a/s1", ..] => {
-                std::thread::sleep(Duration::from_secs(3));
+                std::thread::sleep(2 * PATIENCE);
                 return;
             }
             ["set", "server", "b/s1", "weight", weight] => {
@@ -105,14 +117,22 @@ fn plan(epoch: u64, weight: u32) -> Plan {
 }
 
 async fn until(handle: &mut SinkHandle, mut wanted: impl FnMut(&SinkReport) -> bool) {
-    while !wanted(&handle.reports.recv().await.expect("the task lives")) {}
+    let told = async {
+        let mut is_so = false;
+        while !is_so {
+            is_so = wanted(&handle.reports.recv().await.expect("the task lives"));
+        }
+    };
+    tokio::time::timeout(PATIENCE, told).await.expect("it is told");
 }
 
 #[tokio::test]
 async fn a_plan_that_hangs_at_one_service_does_not_stop_the_others() {
     let (fake, balancers) = (Fake::start(), HaproxyTasks::default());
-    let mut a = fake.subscribe(&balancers, "a");
-    let mut b = fake.subscribe(&balancers, "b");
+    // Time for all that does not hang, on a machine that does other things.
+    let limit = Duration::from_secs(1);
+    let mut a = fake.subscribe_within(limit, &balancers, "a");
+    let mut b = fake.subscribe_within(limit, &balancers, "b");
     for handle in [&mut a, &mut b] {
         until(handle, |report| matches!(report, SinkReport::Read(..))).await;
     }
