@@ -56,7 +56,9 @@ impl CpuGroup {
         let (busy_us, cores) = match self {
             CpuGroup::V2(dir) => {
                 let (up, cores) = least_quota(dir, |group| {
-                    let max = read_to_string(group.join("cpu.max")).ok()?;
+                    // A group has a `cpu.max` only where the one around it hands the controller down.
+                    group.join("cpu.stat").is_file().then_some(())?;
+                    let max = read_to_string(group.join("cpu.max")).unwrap_or_default();
                     let mut words = max.split_ascii_whitespace();
                     Some(quota(words.next(), words.next()))
                 });
@@ -213,6 +215,8 @@ mod tests {
         put("pod/server", 200_000, "max 100000\n");
         let group = CpuGroup::find(&at("pod/server"), "").unwrap();
         assert_eq!(read(&group), (300_000.0, 0.5), "its neighbours use the pod's quota, too");
+        std::fs::remove_file(at("pod/server/cpu.max")).unwrap();
+        assert_eq!(read(&group), (300_000.0, 0.5), "the pod hands no quotas down");
         put("pod/server", 200_000, "25000 100000\n");
         assert_eq!(read(&group), (200_000.0, 0.25));
 
