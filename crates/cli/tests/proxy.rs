@@ -1,14 +1,17 @@
 //! `plimsoll proxy` as a child process: it serves, says what it does, and ends in order.
 
+#[path = "e2e/rig/ports.rs"]
+mod ports;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ports::free_address;
 use rustix::process::{Pid, Signal, kill_process};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -18,22 +21,6 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     while !is_so() {
         assert!(began.elapsed() < PATIENCE, "never: {what}");
         thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// An address that was free a moment ago, below the range from which the kernel takes the ports of
-/// outgoing connections: out of that range a client would take it before the proxy is up.
-fn free() -> SocketAddr {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let first = std::process::id().wrapping_mul(61) % 10_000;
-    loop {
-        let step = NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = 20_000 + u16::try_from((first + step) % 12_000).expect("below 12,000");
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
-        if TcpListener::bind(address).is_ok() {
-            return address;
-        }
-        assert!(step < 12_000, "no port is free");
     }
 }
 
@@ -103,7 +90,7 @@ fn it_serves_says_what_it_does_and_finishes_requests_before_it_ends() {
     let backend = backend(told);
     let directory = tempfile::tempdir().expect("a directory");
     let (config, socket) = (directory.path().join("p.yaml"), directory.path().join("p.sock"));
-    let (listen, metrics) = (free(), free());
+    let (listen, metrics) = (free_address(), free_address());
     let text = format!(
         "proxy:
   threads: 2
@@ -167,7 +154,7 @@ fn it_serves_says_what_it_does_and_finishes_requests_before_it_ends() {
 fn it_reads_its_configuration_again_and_refuses_one_that_is_wrong() {
     let directory = tempfile::tempdir().expect("a directory");
     let (config, socket) = (directory.path().join("p.yaml"), directory.path().join("p.sock"));
-    let (first, second) = (free(), free());
+    let (first, second) = (free_address(), free_address());
     let backend = keeping_backend();
     let text = |entry: &str, listen: SocketAddr| {
         format!(
@@ -240,7 +227,7 @@ fn a_configuration_that_is_wrong_does_not_keep_its_operator_from_the_proxy() {
   pools: [ {{ name: pool, policy: random, backends: {{ file: backends.yaml }} }} ]
 ",
         socket.display(),
-        free()
+        free_address()
     );
     std::fs::write(&config, text).expect("written");
     std::fs::write(&backends, &list).expect("written");
@@ -312,7 +299,7 @@ fn keeping_backend() -> SocketAddr {
 fn at_the_limit_of_open_files_it_serves_whom_it_has_and_takes_others_later() {
     let directory = tempfile::tempdir().expect("a directory");
     let config = directory.path().join("p.yaml");
-    let listen = free();
+    let listen = free_address();
     let text = format!(
         "proxy:
   threads: 1

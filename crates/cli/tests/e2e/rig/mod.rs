@@ -3,13 +3,13 @@
 mod daemon;
 pub mod guide;
 mod haproxy;
+mod ports;
 pub mod process;
 pub mod relay;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use plimsoll_testbed::load::{LoadHandle, LoadSpec, Target, start};
@@ -17,6 +17,7 @@ use plimsoll_testbed::{BackendSpec, Change, Mode, Service, Testbed, TestbedSpec}
 
 pub use daemon::Daemon;
 pub use haproxy::Haproxy;
+pub use ports::free_address;
 pub use process::ServerProcess;
 
 /// The longest wait for what should take a second or two: these tests share a small machine.
@@ -33,22 +34,6 @@ pub fn until_within(patience: Duration, what: &str, mut happened: impl FnMut() -
     while !happened() {
         assert!(Instant::now() < deadline, "waited {patience:?} for {what}");
         std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// An address that was free a moment ago, below the range from which the kernel takes the ports of
-/// outgoing connections: out of that range a client would take it before the server is up.
-pub fn free_address() -> SocketAddr {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let first = std::process::id().wrapping_mul(61) % 10_000;
-    loop {
-        let step = NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = 20_000 + u16::try_from((first + step) % 12_000).expect("below 12,000");
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
-        if TcpListener::bind(address).is_ok() {
-            return address;
-        }
-        assert!(step < 12_000, "no port is free");
     }
 }
 

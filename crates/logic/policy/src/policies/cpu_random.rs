@@ -3,11 +3,11 @@
 //!
 //! Source: the HAProxy report's CPU-aware random (its future work), which patches HAProxy's `random`: that
 //! compares two. One choice is a plain draw: until the next reading it gives a small backend as much as a
-//! large one. How busy a CPU is, backends tell with
-//! responses or probes ([`crate::ServerLoad::cpu`]); whoever watches them from outside tells it as the
-//! answer to a probe. What is older than `load_age_ms` counts no more: a backend over the threshold gets
-//! nothing, so no response would ever tell that it is idle again. When all are over it, the least busy
-//! is not preferred: news is shared by all balancers, and all would run to the same backend.
+//! large one. How busy a CPU is, backends tell with responses or probes ([`crate::ServerLoad::cpu`]);
+//! whoever watches them from outside tells it as the answer to a probe. What is older than `load_age_ms`
+//! counts no more: a backend over the threshold gets nothing, so no response would ever tell that it is
+//! idle again. When all are over it, the least busy is not preferred: news is shared by all balancers, and
+//! all would run to the same backend.
 
 use std::time::Duration;
 
