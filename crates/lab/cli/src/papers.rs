@@ -65,6 +65,12 @@ pub struct RunArgs {
     /// Parts of the servers' capacity that clients ask for, where an experiment of that study has them
     #[arg(long, value_name = "PART,…", value_delimiter = ',')]
     loads: Vec<f64>,
+    /// Rates at which clients ask, in tasks per 60 s of that study, where an experiment of it has them
+    #[arg(long, value_name = "RATE,…", value_delimiter = ',')]
+    tasks: Vec<f64>,
+    /// How often everything is run, where an experiment of that study repeats it: more decide more
+    #[arg(long, value_name = "N")]
+    repetitions: Option<u32>,
     /// Cores of each server, where an experiment of that study has a choice, such as 2,2,4; for real servers and
     /// WordPress the proportions in which they share the machine's
     #[arg(long, value_name = "CORES,…", value_delimiter = ',')]
@@ -79,14 +85,46 @@ pub struct RunArgs {
 
 impl RunArgs {
     fn options(&self) -> Options {
+        let sorted = |values: &[f64]| {
+            let mut values = values.to_vec();
+            values.sort_by(f64::total_cmp);
+            values
+        };
         Options {
             pools: self.pool.clone(),
             site: self.site.clone(),
             lane: self.lane,
-            loads: self.loads.clone(),
+            loads: sorted(&self.loads),
+            tasks: sorted(&self.tasks),
+            repetitions: self.repetitions,
             sizes: self.sizes.clone(),
             window: self.window,
         }
+    }
+
+    /// Those of them that this experiment has.
+    fn options_of(&self, name: &str) -> Options {
+        let mut all = self.options();
+        let lacks = |names: &[&str]| !names.contains(&name);
+        if lacks(haproxy::WITH_OPTIONS) {
+            (all.pools, all.site, all.lane) = (Vec::new(), None, None);
+        }
+        if lacks(haproxy::WITH_LOADS) {
+            all.loads.clear();
+        }
+        if lacks(haproxy::WITH_TASKS) {
+            all.tasks.clear();
+        }
+        if lacks(haproxy::WITH_REPETITIONS) {
+            all.repetitions = None;
+        }
+        if lacks(haproxy::WITH_SIZES) {
+            all.sizes.clear();
+        }
+        if lacks(edge_live::WITH_WINDOW) {
+            all.window = None;
+        }
+        all
     }
 }
 
@@ -202,8 +240,8 @@ pub fn run(args: &RunArgs) -> ExitCode {
     let mut ran = Vec::new();
     let mut failed = false;
     for experiment in chosen {
-        let context = Context::new(args.seed, args.quick, interrupt.clone()).with(args.options());
-        let context = context.keeping_cells(&args.out);
+        let context = Context::new(args.seed, args.quick, interrupt.clone());
+        let context = context.with(args.options_of(experiment.name)).keeping_cells(&args.out);
         let (tell, done) = reporter(experiment.name);
         let result = plimsoll_papers::run(experiment, &context.telling(tell), &args.out);
         done();
@@ -248,13 +286,16 @@ fn chosen(args: &RunArgs) -> Result<Vec<&'static Experiment>, Vec<String>> {
     let options = args.options();
     let mut problems = twice("--pool", &options.pools, |pool| pool.name());
     problems.extend(twice("--loads", &options.loads, |load| *load));
+    problems.extend(twice("--tasks", &options.tasks, |tasks| *tasks));
     problems.extend(options.problems().into_iter().map(str::to_owned));
     for (is_given, option, names) in [
         (!options.pools.is_empty(), "--pool", haproxy::WITH_OPTIONS),
         (options.site.is_some(), "--site", haproxy::WITH_OPTIONS),
         (options.lane.is_some(), "--lane", haproxy::WITH_OPTIONS),
-        (!options.loads.is_empty(), "--loads", &[haproxy::WITH_LOADS_AND_SIZES]),
-        (!options.sizes.is_empty(), "--sizes", &[haproxy::WITH_LOADS_AND_SIZES]),
+        (!options.loads.is_empty(), "--loads", haproxy::WITH_LOADS),
+        (!options.tasks.is_empty(), "--tasks", haproxy::WITH_TASKS),
+        (options.repetitions.is_some(), "--repetitions", haproxy::WITH_REPETITIONS),
+        (!options.sizes.is_empty(), "--sizes", haproxy::WITH_SIZES),
         (options.window.is_some(), "--window", edge_live::WITH_WINDOW),
     ] {
         let without = found.iter().map(|e| e.name).filter(|name| !names.contains(name));
@@ -404,12 +445,31 @@ mod tests {
         assert_eq!(problems(&["haproxy-plimsoll", "--loads", "0.7,0.85"]), [""; 0]);
         let all = problems(&["haproxy-fig7", "--loads", "0.7,85,0.7"]);
         assert_eq!(all.len(), 3, "{all:?}");
+        let rates = ["haproxy-fig7", "haproxy-cpu", "--tasks", "10000,60000", "--repetitions", "8"];
+        assert_eq!(problems(&rates), [""; 0]);
+        let all = problems(&["haproxy-plimsoll", "--tasks", "9,9", "--repetitions", "1"]);
+        assert_eq!(all.len(), 5, "{all:?}");
+        assert_eq!(problems(&["haproxy-deadline", "--loads", "1.4"]), [""; 0]);
         assert!(problems(&["edge-fig3-live", "--lane", "10s"])[0].contains("haproxy-fig7"));
         assert_eq!(problems(&["knapsack-fig8", "knapsack-fig8"]), ["knapsack-fig8 twice"]);
         let pools = ["haproxy-fig7", "--pool", "real,emulated,real"];
         assert_eq!(problems(&pools), ["--pool: real twice"]);
         assert!(problems(&["haproxy-fig7", "--site", "/x"])[0].contains("--pool wordpress"));
         assert!(read(&["haproxy-fig7", "--pool", "imaginary"]).is_err());
+    }
+
+    #[test]
+    fn each_experiment_is_run_with_the_options_that_it_has() {
+        let words = ["--paper", "haproxy", "--tasks", "60000,20000", "--loads", "0.7", "--lane"];
+        let args = read(&[&words[..], &["9s", "--repetitions", "5"]].concat()).unwrap();
+        let all = args.options();
+        assert_eq!(all.tasks, [20_000.0, 60_000.0]);
+        let none = Options::default();
+        let figure = Options { loads: Vec::new(), ..all.clone() };
+        assert_eq!(args.options_of("haproxy-fig7"), figure);
+        assert_eq!(args.options_of("haproxy-plimsoll").repetitions, None);
+        assert_eq!(args.options_of("haproxy-deadline"), Options { tasks: Vec::new(), ..all });
+        assert_eq!(args.options_of("haproxy-picks"), none);
     }
 
     #[test]

@@ -35,6 +35,10 @@ impl ServerPool {
 
 /// How many servers a person may choose.
 const SERVERS: std::ops::RangeInclusive<usize> = 2..=16;
+/// The study's least and greatest rate, tasks per 60 s.
+const TASKS: std::ops::RangeInclusive<f64> = 1_000.0..=80_000.0;
+/// How often a person may have everything run.
+const REPETITIONS: std::ops::RangeInclusive<u32> = 2..=100;
 /// Emulated cores whose requests two real ones carry, the balancer's and the clients' among it.
 const EMULATED_CORES: u64 = 40;
 
@@ -50,6 +54,12 @@ pub struct Options {
     /// Parts of what the servers can do; none for the experiment's own choice.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub loads: Vec<f64>,
+    /// Rates of the HAProxy study, tasks per 60 s; none for the experiment's own choice.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tasks: Vec<f64>,
+    /// How often everything is run; none for the experiment's own choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repetitions: Option<u32>,
     /// Cores of each server, or their proportions where servers are real; none for the experiment's own choice.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sizes: Vec<u32>,
@@ -73,6 +83,14 @@ impl Options {
         }
         if self.loads.iter().any(|load| !(0.01..=2.0).contains(load)) {
             found.push("--loads: expected parts of the capacity from 0.01 to 2, such as 0.7");
+        }
+        let is_rate = |tasks: &f64| TASKS.contains(tasks) && tasks.fract() == 0.0;
+        if !self.tasks.iter().all(is_rate) {
+            found
+                .push("--tasks: expected the study's tasks per 60 s, 1000 to 80000, such as 60000");
+        }
+        if self.repetitions.is_some_and(|n| !REPETITIONS.contains(&n)) {
+            found.push("--repetitions: expected 2 to 100; one decides nothing");
         }
         if !self.sizes.is_empty() {
             if !SERVERS.contains(&self.sizes.len())
@@ -102,9 +120,12 @@ impl Options {
         let site = self.site.as_ref().map(|site| format!(" --site {}", site.display()));
         let lane = self.lane.map(|lane| format!(" --lane {}", format_duration(lane)));
         let loads = list("--loads", &self.loads);
+        let tasks = list("--tasks", &self.tasks);
+        let repetitions = self.repetitions.map(|n| format!(" --repetitions {n}"));
         let sizes = list("--sizes", &self.sizes);
         let window = self.window.map(|window| format!(" --window {}", format_duration(window)));
-        [pools, site, lane, loads, sizes, window].into_iter().flatten().collect()
+        let all = [pools, site, lane, loads, tasks, repetitions, sizes, window];
+        all.into_iter().flatten().collect()
     }
 }
 
@@ -187,6 +208,21 @@ impl Context {
         &self.interrupt
     }
 
+    /// The chosen ones; where none are, `quick` or `full`.
+    pub(crate) fn chosen<'a>(
+        &self,
+        chosen: &'a [f64],
+        quick: &'a [f64],
+        full: &'a [f64],
+    ) -> &'a [f64] {
+        if chosen.is_empty() { self.pick(quick, full) } else { chosen }
+    }
+
+    /// How often everything is run: as often as chosen, or once in a quick run, `full` times in another.
+    pub(crate) fn repetitions(&self, full: u32) -> u32 {
+        self.options.repetitions.unwrap_or(self.pick(1, full))
+    }
+
     /// `quick` when the run is to be quick, `full` when it is not.
     pub fn pick<T>(&self, quick: T, full: T) -> T {
         if self.quick { quick } else { full }
@@ -263,5 +299,31 @@ mod tests {
         assert_eq!(good.problems(), Vec::<&str>::new());
         assert_eq!(good.text(), " --pool real --sizes 20,21");
         assert_eq!(of(&[], &[]).text(), "");
+    }
+
+    #[test]
+    fn rates_and_repetitions_out_of_range_are_refused_and_others_replace_the_experiments_own() {
+        let of = |tasks: &[f64], repetitions| Options {
+            tasks: tasks.to_vec(),
+            repetitions: Some(repetitions),
+            ..Options::default()
+        };
+        for (options, said) in
+            [(of(&[999.0], 2), 1), (of(&[80_001.0], 1), 2), (of(&[1e4 + 0.5], 101), 2)]
+        {
+            assert_eq!(options.problems().len(), said, "{options:?}");
+        }
+        let good = of(&[1_000.0, 60_000.0], 10);
+        assert_eq!(good.problems(), Vec::<&str>::new());
+        assert_eq!(good.text(), " --tasks 1000,60000 --repetitions 10");
+        let run = |quick, options| {
+            let interrupt = Interrupt::never();
+            let context = Context::new(1, quick, interrupt).with(options);
+            let tasks = context.chosen(&context.options.tasks, &[1.0], &[2.0, 3.0]).to_vec();
+            (tasks, context.repetitions(3))
+        };
+        assert_eq!(run(false, Options::default()), (vec![2.0, 3.0], 3));
+        assert_eq!(run(true, Options::default()), (vec![1.0], 1));
+        assert_eq!(run(true, good), (vec![1_000.0, 60_000.0], 10));
     }
 }

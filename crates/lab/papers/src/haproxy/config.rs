@@ -73,19 +73,31 @@ backend pool
     text
 }
 
-/// CPU time that the HAProxy of this admin socket has used, all its threads together.
-pub fn cpu_used(socket: &Path) -> Option<Duration> {
+/// What a HAProxy has used since its start.
+#[derive(Clone, Copy, Debug)]
+pub struct Used {
+    /// CPU time of all its threads.
+    pub cpu: Duration,
+    /// Bytes that it has sent, to clients and to servers.
+    pub sent: u64,
+}
+
+/// What the HAProxy of this admin socket has used.
+pub fn used(socket: &Path) -> Option<Used> {
     let mut admin = UnixStream::connect(socket).ok()?;
     admin.write_all(b"show info\n").ok()?;
     let mut said = String::new();
     admin.read_to_string(&mut said).ok()?;
-    let pid: u32 = said.lines().find_map(|line| line.strip_prefix("Pid: "))?.trim().parse().ok()?;
+    let number = |key| -> Option<u64> {
+        said.lines().find_map(|line| line.strip_prefix(key))?.trim().parse().ok()
+    };
+    let (pid, sent) = (number("Pid: ")?, number("TotalBytesOut: ")?);
     let mut ns = 0;
     for thread in fs::read_dir(format!("/proc/{pid}/task")).ok()? {
         let text = fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
         ns += text.split(' ').next()?.parse::<u64>().ok()?;
     }
-    Some(Duration::from_nanos(ns))
+    Some(Used { cpu: Duration::from_nanos(ns), sent })
 }
 
 #[cfg(test)]

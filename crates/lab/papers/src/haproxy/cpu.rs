@@ -144,7 +144,7 @@ fn say(socket: &Path, command: &str) -> Result<(), Failure> {
 fn run(context: &Context) -> Result<Outcome, Failure> {
     raise_descriptor_limit();
     let mut cells = Cells::open(context, EXPERIMENT.name)?;
-    let tasks: &[f64] = context.pick(&TASKS[1..2], &TASKS);
+    let tasks = context.chosen(&context.options.tasks, &TASKS[1..2], &TASKS);
     let mut outcome = Outcome::default();
     let mut weights = Table::empty(
         "weights",
@@ -252,7 +252,7 @@ fn sweep(
     let sizes = Sizes::Heterogeneous;
     let mut bed = Bed::start(context, &family, pool, sizes, (&[], context.seed))?;
     let scale = bed.scale(context, &family, cells)?;
-    let rounds: u32 = context.pick(1, 4);
+    let rounds = context.repetitions(4);
     let all = f64::from(rounds) * (tasks.len() * lanes(pool).len()) as f64;
     let mut points: Vec<Point> = Vec::new();
     let mut lanes_cpu = Vec::new();

@@ -84,16 +84,17 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     raise_descriptor_limit();
     let mut cells = Cells::open(context, EXPERIMENT.name)?;
     let mut outcome = Outcome::default();
+    let loads = context.chosen(&context.options.loads, &LOADS[3..], &LOADS);
     let pools = chosen(context)?;
     for (i, &pool) in pools.iter().enumerate() {
         let part = (i as f64 / pools.len() as f64, (i as f64 + 1.0) / pools.len() as f64);
-        let (points, core_rps) = sweep(context, &mut cells, pool, part)?;
+        let (points, core_rps) = sweep(context, &mut cells, pool, loads, part)?;
         outcome.tables.push(table(pool, &points)?);
-        outcome.plots.push(plot(pool, &points));
+        outcome.plots.push(plot(pool, &points, loads));
         for method in [ALONE, DEFAULT] {
             let compare = |&load: &f64| comparison(pool, &points, method, load);
-            outcome.comparisons.extend(LOADS.iter().filter_map(compare));
-            let over = LOADS.iter().filter(|load| **load > 1.0);
+            outcome.comparisons.extend(loads.iter().filter_map(compare));
+            let over = loads.iter().filter(|load| **load > 1.0);
             let of_possible = |&load: &f64| of_possible(pool, &points, method, load);
             outcome.comparisons.extend(over.filter_map(of_possible));
         }
@@ -113,13 +114,13 @@ fn sweep(
     context: &Context,
     cells: &mut Cells,
     pool: ServerPool,
+    loads: &[f64],
     part: (f64, f64),
 ) -> Result<(Vec<Point>, f64), Failure> {
     let family = Family::start()?;
     let mut bed = Bed::start(context, &family, pool, SIZES, (&[], context.seed))?;
     let core_rps = bed.scale(context, &family, cells)?.core_rps;
-    let rounds: u32 = context.pick(1, 3);
-    let loads: &[f64] = context.pick(&LOADS[3..], &LOADS);
+    let rounds = context.repetitions(3);
     let all = f64::from(rounds) * (loads.len() * LANES.len()) as f64;
     let mut points: Vec<Point> = Vec::new();
     for round in 0..rounds {
@@ -244,12 +245,12 @@ fn mean(points: &[Point], method: Method, load: f64, value: fn(&Point) -> f64) -
     plimsoll_lanes::mean(&those.map(value).collect::<Vec<_>>())
 }
 
-fn plot(pool: ServerPool, points: &[Point]) -> Plot {
+fn plot(pool: ServerPool, points: &[Point], loads: &[f64]) -> Plot {
     let line = |method: &Method| {
         let at = |&load: &f64| {
             Some((100.0 * load, 100.0 * mean(points, *method, load, |p| 1.0 - p.kept.seen.late)?))
         };
-        Lines::new(method.name, pool.provenance(), LOADS.iter().filter_map(at).collect())
+        Lines::new(method.name, pool.provenance(), loads.iter().filter_map(at).collect())
     };
     let (x, y) = (Axis::linear("load (% of capacity)"), Axis::linear("answered in time (%)"));
     let name = format!("deadline-{}", pool.name());

@@ -46,9 +46,9 @@ fn threads(method: Method) -> Lines {
 fn run(context: &Context) -> Result<Outcome, Failure> {
     raise_descriptor_limit();
     let family = Family::start()?;
-    let tasks: &[f64] = context.pick(&TASKS[2..3], &TASKS);
+    let tasks = context.chosen(&context.options.tasks, &TASKS[2..3], &TASKS);
     let (warm_up, measure) = context.pick((150, 500), (3_000, 20_000));
-    let rounds = context.pick(1, 4);
+    let rounds = context.repetitions(4);
     let steps = f64::from(rounds) * tasks.len() as f64 * THREADS.len() as f64;
     let mut points = Vec::new();
     for round in 0..rounds {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::figure::{Figure, SPREADING, by_repetition, ends, has_rate, mean};
+use super::figure::{Figure, SPREADING, by_repetition, ends, mean};
 use super::lane::Task;
 use super::method::STUDY;
 use super::pool::Sizes;
@@ -51,7 +51,31 @@ fn judge(
 }
 
 fn comparisons(points: &[Point]) -> Vec<Comparison> {
-    let Some(first) = points.first() else { return Vec::new() };
+    first_and_source(points).into_iter().chain(at_judged(points)).collect()
+}
+
+/// The two that send everything to one server, where it is not yet so overloaded that all give up.
+fn first_and_source(points: &[Point]) -> Option<Comparison> {
+    let found = points.iter().find(|p| p.tasks == APART)?;
+    let tier = found.pool.title();
+    let [first, source] = ["first", "source"].map(|name| mean(points, name, Task::Get, APART));
+    let one = Comparison::bound(
+        found.pool.provenance(),
+        format!(
+            "{tier}, 20,000 tasks per 60 s: the greater of first and source over the other, GET"
+        ),
+        ("they are drawn as one line", Bound::AtMost(1.25)),
+        (first / source).max(source / first),
+        "×",
+    );
+    Some(one.why(
+        "Without maxconn first has one server, and source has one for clients of one address.",
+    ))
+}
+
+/// What is said of the rate at which the methods are told apart.
+fn at_judged(points: &[Point]) -> Vec<Comparison> {
+    let Some(first) = points.iter().find(|p| p.tasks == JUDGED) else { return Vec::new() };
     let (from, tier) = (first.pool.provenance(), first.pool.title());
     let others: Vec<&str> = STUDY.iter().map(|m| m.name).filter(|n| *n != "uri").collect();
     let at = |method, task| mean(points, method, task, JUDGED);
@@ -63,7 +87,6 @@ fn comparisons(points: &[Point]) -> Vec<Comparison> {
     let by_type = by_type.iter().fold((f64::INFINITY, 0.0_f64), |(a, b), r| (a.min(*r), b.max(*r)));
     let (_, rest_get) = ends(points, &SPREADING, Task::Get, JUDGED);
     let (worse_get, _) = ends(points, &["first", "source"], Task::Get, JUDGED);
-    let [first, source] = ["first", "source"].map(|name| mean(points, name, Task::Get, APART));
     let (low, high) = ends(points, &SPREADING, Task::Get, JUDGED);
     let bound = |what: &str, paper: (&str, Bound), ours: f64, why: &str| {
         let what = format!("{tier}, 60,000 tasks per 60 s: {what}");
@@ -109,21 +132,6 @@ fn comparisons(points: &[Point]) -> Vec<Comparison> {
              leastconn beats turns, which cannot see that a server is busy.",
         ),
     ];
-    if has_rate(points, APART) {
-        let one = Comparison::bound(
-            from,
-            format!(
-                "{tier}, 20,000 tasks per 60 s: the greater of first and source over the other, GET"
-            ),
-            ("they are drawn as one line", Bound::AtMost(1.25)),
-            (first / source).max(source / first),
-            "×",
-        )
-        .why(
-            "Without maxconn first has one server, and source has one for clients of one address.",
-        );
-        all.push(one);
-    }
     // Where the other methods were run as well.
     let [one, most, least] =
         ["random(1)", "random(5)", "leastconn"].map(|name| at(name, Task::Get));

@@ -51,11 +51,13 @@ fn judge(
     measured: &Measured,
     part: (f64, f64),
 ) -> Result<Vec<Comparison>, Failure> {
-    let random = [named("random")];
-    let plan = Plan { sizes: Sizes::Homogeneous, methods: &random, tasks: &[JUDGED] };
-    let alike = sweep::on(context, cells, measured.pool, plan, part)?;
     let mut all = by_repetition(&measured.points, comparisons);
-    all.push(lower(measured, &alike.points));
+    if has_rate(&measured.points, JUDGED) {
+        let random = [named("random")];
+        let plan = Plan { sizes: Sizes::Homogeneous, methods: &random, tasks: &[JUDGED] };
+        let alike = sweep::on(context, cells, measured.pool, plan, part)?;
+        all.push(lower(measured, &alike.points));
+    }
     Ok(all)
 }
 
@@ -73,7 +75,21 @@ fn lower(measured: &Measured, alike: &[Point]) -> Comparison {
 }
 
 fn comparisons(points: &[Point]) -> Vec<Comparison> {
-    let Some(first) = points.first() else { return Vec::new() };
+    let mut all = at_judged(points);
+    for (those, at) in [
+        (met as fn(f64) -> bool, "at the figure's other rates"),
+        (|tasks| tasks == MISSED, "at 17,500 tasks per 60 s"),
+    ] {
+        if points.iter().any(|p| those(p.tasks)) {
+            all.push(uri_late(points, at, those));
+        }
+    }
+    all
+}
+
+/// What is said of the rate at which the methods are told apart.
+fn at_judged(points: &[Point]) -> Vec<Comparison> {
+    let Some(first) = points.iter().find(|p| p.tasks == JUDGED) else { return Vec::new() };
     let (from, tier) = (first.pool.provenance(), first.pool.title());
     let at = |method, task| mean(points, method, task, JUDGED);
     let bound = |what: &str, paper: (&str, Bound), ours: f64, why: &str| {
@@ -100,7 +116,7 @@ fn comparisons(points: &[Point]) -> Vec<Comparison> {
     } else {
         source
     };
-    let mut all = vec![
+    vec![
         bound(
             "the greater of static-rr and roundrobin over the other, GET",
             ("they do alike", Bound::AtMost(1.25)),
@@ -146,12 +162,12 @@ fn comparisons(points: &[Point]) -> Vec<Comparison> {
             at("source", Task::Get) / at("random", Task::Get),
             "Clients of one address have one server of the five.",
         ),
-        uri_late(points, "at all rates but 17,500", |tasks| tasks != MISSED),
-    ];
-    if has_rate(points, MISSED) {
-        all.push(uri_late(points, "at 17,500 tasks per 60 s", |tasks| tasks == MISSED));
-    }
-    all
+    ]
+}
+
+/// The rates of the figure at which the study's uri meets its deadline.
+fn met(tasks: f64) -> bool {
+    FIGURE.tasks.contains(&tasks) && tasks != MISSED
 }
 
 /// The part of uri's POSTs that misses the deadline, at the worst of these rates.

@@ -51,11 +51,15 @@ impl Figure {
         for (i, &pool) in pools.iter().enumerate() {
             let at = |part: f64| (i as f64 + part) / pools.len() as f64;
             let methods = methods(pool);
-            let tasks = context.pick(self.quick, self.tasks);
+            let tasks = context.chosen(&context.options.tasks, self.quick, self.tasks);
             let plan = Plan { sizes: self.sizes, methods: &methods, tasks };
             let measured = sweep::on(context, &mut cells, pool, plan, (at(0.0), at(0.95)))?;
             self.add(context, &mut outcome, &measured)?;
             let judged = judge(context, &mut cells, &measured, (at(0.95), at(1.0)))?;
+            if judged.is_empty() {
+                let none = "No statement of the study is about these rates.";
+                outcome.notes.push(format!("{}: {none}", pool.title()));
+            }
             outcome.comparisons.extend(judged);
         }
         if cells.found() > 0 {
@@ -214,7 +218,7 @@ pub fn over_spreading(points: &[Point], method: &str, tasks: f64) -> [f64; 2] {
     })
 }
 
-/// Whether this rate was run: a quick run has one.
+/// Whether this rate was run: a quick run has one, and a person may choose others.
 pub fn has_rate(points: &[Point], tasks: f64) -> bool {
     points.iter().any(|p| p.tasks == tasks)
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use plimsoll_lanes::{Family, raise_descriptor_limit};
 use plimsoll_testbed::{BackendSpec, Change, Mode, Service, Testbed, TestbedSpec};
 
-use super::config::{self, Lines, PLAIN};
+use super::config::{self, Lines, PLAIN, Used};
 use super::figure::DEADLINE;
 use super::lane::{Lane, Seen};
 use super::method::named;
@@ -39,8 +39,12 @@ const WORK: Duration = Duration::from_millis(2);
 const RATE_RPS: f64 = 400.0;
 /// Where requests wait for servers: 80 % of what these can do.
 const BUSY_RPS: f64 = 2_000.0;
+/// About what a page has.
+const PAGE: u32 = 32 << 10;
 /// Of ten pairs, so many on one side are reported as an effect.
 const SIDE: f64 = 0.9;
+/// Fewer lie on one side by chance more than one time in twenty.
+const LEAST_PAIRS: usize = 6;
 
 /// A knob, and what it is held against.
 struct Knob {
@@ -48,6 +52,8 @@ struct Knob {
     from: Lines,
     /// Requests per second.
     rate_rps: f64,
+    /// How long answers are; a few bytes where it does not matter.
+    answer_bytes: Option<u32>,
     /// The first server refuses connections all the while.
     one_refuses: bool,
     /// What it is for.
@@ -55,7 +61,12 @@ struct Knob {
 }
 
 const fn knob(to: Lines, what: &'static str) -> Knob {
-    Knob { to, from: PLAIN, rate_rps: RATE_RPS, one_refuses: false, what }
+    Knob { to, from: PLAIN, rate_rps: RATE_RPS, answer_bytes: None, one_refuses: false, what }
+}
+
+const fn refusing(to: Lines) -> Knob {
+    let what = "one of five servers refuses connections, without checks";
+    Knob { from: NO_RETRY, one_refuses: true, ..knob(to, what) }
 }
 
 const CHECKS: Lines = Lines { name: "check inter 200ms", server: "check inter 200ms", ..PLAIN };
@@ -77,16 +88,19 @@ const KNOBS: &[Knob] = &[
         "HAProxy accepts no more: the others wait in the kernel, not refused, for as long as four keep their connections",
     ),
     knob(Lines { name: "busy-polling", global: "    busy-polling", ..PLAIN }, "never sleeps"),
-    knob(
-        Lines { name: "compression", defaults: "    compression algo gzip", ..PLAIN },
-        "all clients accept it; the lab's answers have a few bytes, so that this is its fixed price",
-    ),
     Knob {
-        to: Lines { name: "spread-checks 50", global: "    spread-checks 50", ..CHECKS },
+        answer_bytes: Some(PAGE),
+        ..knob(
+            Lines { name: "compression", defaults: "    compression algo gzip", ..PLAIN },
+            "all clients accept it; answers are 32 KiB of words, of which gzip leaves a third to a quarter",
+        )
+    },
+    Knob {
         from: CHECKS,
-        rate_rps: RATE_RPS,
-        one_refuses: false,
-        what: "health checks of five servers at other times",
+        ..knob(
+            Lines { name: "spread-checks 50", global: "    spread-checks 50", ..CHECKS },
+            "health checks of five servers at other times",
+        )
     },
     knob(
         Lines { name: "http-reuse always", defaults: "    http-reuse always", ..PLAIN },
@@ -101,34 +115,22 @@ const KNOBS: &[Knob] = &[
         "a connection per request on both sides",
     ),
     Knob {
-        to: Lines { name: "server maxconn 1", server: "maxconn 1", ..PLAIN },
-        from: PLAIN,
         rate_rps: BUSY_RPS,
-        one_refuses: false,
-        what: "requests wait in HAProxy's queue, which all servers share, instead of the server's",
+        ..knob(
+            Lines { name: "server maxconn 1", server: "maxconn 1", ..PLAIN },
+            "requests wait in HAProxy's queue, which all servers share, instead of the server's",
+        )
     },
-    Knob {
-        to: Lines {
-            name: "retries 3, no redispatch",
-            defaults: "    retries 3\n    no option redispatch",
-            ..PLAIN
-        },
-        from: NO_RETRY,
-        rate_rps: RATE_RPS,
-        one_refuses: true,
-        what: "one of five servers refuses connections, without checks",
-    },
-    Knob {
-        to: Lines {
-            name: "retries 3, redispatch 1",
-            defaults: "    retries 3\n    option redispatch 1",
-            ..PLAIN
-        },
-        from: NO_RETRY,
-        rate_rps: RATE_RPS,
-        one_refuses: true,
-        what: "one of five servers refuses connections, without checks",
-    },
+    refusing(Lines {
+        name: "retries 3, no redispatch",
+        defaults: "    retries 3\n    no option redispatch",
+        ..PLAIN
+    }),
+    refusing(Lines {
+        name: "retries 3, redispatch 1",
+        defaults: "    retries 3\n    option redispatch 1",
+        ..PLAIN
+    }),
 ];
 
 /// What one run showed.
@@ -139,12 +141,14 @@ struct Ran {
     errors: f64,
     /// Microseconds of HAProxy's CPU per request.
     cpu_us: f64,
+    /// Bytes that HAProxy sends per request, to clients and to servers.
+    sent: f64,
 }
 
 fn run(context: &Context) -> Result<Outcome, Failure> {
     raise_descriptor_limit();
     let family = Family::start()?;
-    let pairs: u32 = context.pick(1, 10);
+    let pairs = context.repetitions(10);
     let mut table = Table::empty("knobs", "Each knob over its default: medians of pairs");
     let (mut names, mut cpu, mut means) = (Vec::new(), Vec::new(), Vec::new());
     let mut comparisons = Vec::new();
@@ -165,6 +169,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         let mean = Effect::of(&all, |ran| ran.mean_ms);
         let p99 = Effect::of(&all, |ran| ran.p99_ms);
         let work = Effect::of(&all, |ran| ran.cpu_us);
+        let sent = Effect::of(&all, |ran| ran.sent);
         let errors =
             |of: fn(&(Ran, Ran)) -> f64| all.iter().map(of).sum::<f64>() / f64::from(pairs);
         let failed = [errors(|pair| pair.1.errors), errors(|pair| pair.0.errors)];
@@ -185,6 +190,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
             p99_on_side: p99.side, "part of the pairs";
             cpu_ratio: work.median, "× HAProxy's CPU per request";
             cpu_on_side: work.side, "part of the pairs";
+            sent_ratio: sent.median, "× bytes that HAProxy sends per request";
             errors_with: failed[0], "part of the requests";
             errors_without: failed[1], "part of the requests";
             what: knob.what;
@@ -192,7 +198,9 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         names.push(knob.to.name.to_owned());
         cpu.push(Some(work.median));
         means.push(Some(mean.median));
-        let ours = format!("{}; CPU {}{unanswered}", mean.said(), work.said());
+        let sent_said =
+            knob.answer_bytes.map_or(String::new(), |_| format!("; bytes sent {}", sent.said()));
+        let ours = format!("{}; CPU {}{sent_said}{unanswered}", mean.said(), work.said());
         let what = format!("{} against {}: mean response time", knob.to.name, knob.from.name);
         let silent = "it influences the performance";
         comparisons.push(Comparison::silent(Provenance::Emulated, what, silent, ours, "").why(
@@ -222,10 +230,11 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     })
 }
 
-/// The median of the pairs' ratios, and the part of them on its side of 1.
+/// The median of the pairs' ratios, the part of them on its side of 1, and how many there are.
 struct Effect {
     median: f64,
     side: f64,
+    pairs: usize,
 }
 
 impl Effect {
@@ -237,15 +246,15 @@ impl Effect {
             .collect();
         ratios.sort_by(f64::total_cmp);
         let Some(last) = ratios.len().checked_sub(1) else {
-            return Effect { median: f64::NAN, side: 0.0 };
+            return Effect { median: f64::NAN, side: 0.0, pairs: 0 };
         };
         let median = (ratios[last / 2] + ratios[last.div_ceil(2)]) / 2.0;
         let on = ratios.iter().filter(|&&r| (r > 1.0) == (median > 1.0)).count();
-        Effect { median, side: on as f64 / ratios.len() as f64 }
+        Effect { median, side: on as f64 / ratios.len() as f64, pairs: ratios.len() }
     }
 
     fn said(&self) -> String {
-        if self.side >= SIDE {
+        if self.side >= SIDE && self.pairs >= LEAST_PAIRS {
             format!("{:+.0} %", 100.0 * (self.median - 1.0))
         } else {
             format!("no effect seen ({:+.0} %)", 100.0 * (self.median - 1.0))
@@ -263,7 +272,7 @@ fn one(
 ) -> Result<Ran, Failure> {
     let (warm_up, measure) = context.pick((100, 350), (1_000, 6_000));
     let seed = context.seed + u64::from(pair);
-    let bed = servers(seed)?;
+    let bed = servers(seed, knob.answer_bytes)?;
     if knob.one_refuses {
         let change = Change { mode: Some(Mode::Refuse), ..Change::default() };
         bed.set("s1", change).map_err(|error| Failure::Other(error.to_string()))?;
@@ -279,27 +288,31 @@ fn one(
     let mut look =
         |ms| wait(context, Duration::from_millis(ms), (done, done), lines.name, || lane.check());
     look(warm_up)?;
-    let (from, before) = (Instant::now(), config::cpu_used(&socket));
+    let (from, before) = (Instant::now(), config::used(&socket));
     look(measure)?;
-    let (to, after) = (Instant::now(), config::cpu_used(&socket));
+    let (to, after) = (Instant::now(), config::used(&socket));
     let seen = lane.finish(from, to, DEADLINE)?;
     let requests: f64 = seen.iter().map(|(_, seen)| seen.requests as f64).sum();
     let mean = |of: fn(&Seen) -> f64| {
         seen.iter().map(|(_, seen)| of(seen) * seen.requests as f64).sum::<f64>() / requests
     };
-    let cpu = before.zip(after).map(|(before, after)| after.saturating_sub(before));
+    let used = before.zip(after);
+    let per_request = |of: fn(&Used) -> f64| {
+        used.map_or(f64::NAN, |(before, after)| (of(&after) - of(&before)) / requests)
+    };
     Ok(Ran {
         mean_ms: mean(|seen| seen.mean_ms),
         p99_ms: mean(|seen| seen.p99_ms),
         errors: mean(|seen| seen.errors as f64 / seen.requests.max(1) as f64),
-        cpu_us: cpu.map_or(f64::NAN, |cpu| cpu.as_secs_f64() * 1e6 / requests),
+        cpu_us: per_request(|used| used.cpu.as_secs_f64() * 1e6),
+        sent: per_request(|used| used.sent as f64),
     })
 }
 
-fn servers(seed: u64) -> Result<Testbed, Failure> {
+fn servers(seed: u64, answer_bytes: Option<u32>) -> Result<Testbed, Failure> {
     let backend = |i| {
         let mut spec = BackendSpec::new(format!("s{i}"), Service::exponential(WORK));
-        spec.seed = seed;
+        (spec.seed, spec.answer_bytes) = (seed, answer_bytes);
         spec
     };
     let spec = TestbedSpec { admin: None, backends: (1..=5).map(backend).collect() };
@@ -312,10 +325,12 @@ mod tests {
 
     #[test]
     fn an_effect_is_reported_only_where_the_pairs_agree() {
-        let ran = |mean_ms| Ran { mean_ms, p99_ms: 1.0, errors: 0.0, cpu_us: 1.0 };
+        let ran = |mean_ms| Ran { mean_ms, p99_ms: 1.0, errors: 0.0, cpu_us: 1.0, sent: 1.0 };
         let pairs = |means: &[f64]| means.iter().map(|m| (ran(10.0), ran(*m))).collect::<Vec<_>>();
         let effect = Effect::of(&pairs(&[12.0; 10]), |ran| ran.mean_ms);
         assert_eq!(effect.said(), "+20 %");
+        let few = Effect::of(&pairs(&[12.0; 5]), |ran| ran.mean_ms);
+        assert_eq!(few.said(), "no effect seen (+20 %)");
         let effect = Effect::of(&pairs(&[12.0, 9.0, 11.0, 8.0, 13.0]), |ran| ran.mean_ms);
         assert_eq!((effect.median, effect.side), (1.1, 0.6));
         assert!(effect.said().starts_with("no effect seen"));

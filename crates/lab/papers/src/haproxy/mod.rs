@@ -72,8 +72,25 @@ pub const WITH_OPTIONS: &[&str] = &[
     deadline::EXPERIMENT.name,
 ];
 
-/// The one whose loads and servers' sizes a person may choose.
-pub const WITH_LOADS_AND_SIZES: &str = steered::EXPERIMENT.name;
+/// Those whose rates are the study's.
+pub const WITH_TASKS: &[&str] =
+    &[fig6::EXPERIMENT.name, fig7::EXPERIMENT.name, fig8::EXPERIMENT.name, cpu::EXPERIMENT.name];
+
+/// Those that run everything several times.
+pub const WITH_REPETITIONS: &[&str] = &[
+    knobs::EXPERIMENT.name,
+    fig6::EXPERIMENT.name,
+    fig7::EXPERIMENT.name,
+    fig8::EXPERIMENT.name,
+    cpu::EXPERIMENT.name,
+    deadline::EXPERIMENT.name,
+];
+
+/// Those whose rates are parts of the capacity.
+pub const WITH_LOADS: &[&str] = &[steered::EXPERIMENT.name, deadline::EXPERIMENT.name];
+
+/// The one whose servers' sizes a person may choose.
+pub const WITH_SIZES: &[&str] = &[steered::EXPERIMENT.name];
 
 /// What it shows and no experiment repeats.
 pub const MISSING: &[Missing] = &[

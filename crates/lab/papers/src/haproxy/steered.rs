@@ -130,10 +130,7 @@ fn sweep(
     let sizes = sizes(context);
     let mut bed = Bed::start(context, &family, pool, sizes, (&[], context.seed))?;
     let core_rps = bed.scale(context, &family, cells)?.core_rps;
-    let loads = match &context.options.loads[..] {
-        [] => context.pick(&LOADS[1..2], &LOADS),
-        chosen => chosen,
-    };
+    let loads = context.chosen(&context.options.loads, &LOADS[1..2], &LOADS);
     let all = (loads.len() * methods().len()) as f64;
     let mut points = Vec::new();
     for &load in loads {

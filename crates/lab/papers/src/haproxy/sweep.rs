@@ -118,11 +118,6 @@ impl Turn {
     }
 }
 
-/// Repetitions.
-fn rounds(context: &Context) -> u32 {
-    context.pick(1, 3)
-}
-
 /// Runs the plan. Lanes have servers of their own, and several run at once as long as the machine carries them; real
 /// servers stay for the next lanes. Progress goes from `part.0` to `part.1`.
 ///
@@ -157,8 +152,9 @@ pub fn on(
     }
     let lanes = Lanes { context, family: &family, pool, sizes: plan.sizes, asks: asks(pool, &[]) };
     let (mut points, mut number) = (Vec::new(), 0);
-    let all = f64::from(rounds(context)) * plan.tasks.len() as f64 * methods.len() as f64;
-    for round in 0..rounds(context) {
+    let rounds = context.repetitions(3);
+    let all = f64::from(rounds) * plan.tasks.len() as f64 * methods.len() as f64;
+    for round in 0..rounds {
         for &tasks in plan.tasks {
             for group in groups(&in_turn(&methods, round), at_once(tasks)) {
                 let names: Vec<&str> = group.iter().map(|method| method.name).collect();

@@ -247,7 +247,7 @@ impl Backend {
 
 fn replies_for(spec: &BackendSpec) -> Replies {
     let forced = if let Mode::Status(code) = spec.mode { code } else { 200 };
-    Replies::new(&spec.name, spec.cores, spec.speed, forced)
+    Replies::new(spec, forced)
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use super::spec::BackendSpec;
+
 /// One response in its two forms.
 #[derive(Debug)]
 pub(super) struct Reply {
@@ -54,12 +56,14 @@ pub(super) struct Replies {
 }
 
 impl Replies {
-    pub(super) fn new(name: &str, cores: u32, speed: f64, forced_status: u16) -> Self {
+    pub(super) fn new(spec: &BackendSpec, forced_status: u16) -> Self {
+        let BackendSpec { name, cores, speed, .. } = spec;
         let labels =
             format!("x-backend: {name}\r\nx-plimsoll-emulated: cores={cores} speed={speed}\r\n");
+        let ok = spec.answer_bytes.map_or_else(|| "ok\n".to_owned(), |bytes| text(bytes as usize));
         let reply = |status, body: &str| Reply::new(status, &labels, "text/plain", body);
         Replies {
-            ok: reply(200, "ok\n"),
+            ok: reply(200, &ok),
             error: reply(500, "error\n"),
             rejected: reply(503, "queue full\n"),
             forced: reply(forced_status, "forced\n"),
@@ -77,6 +81,26 @@ impl Replies {
             ReplyKind::Forced => &self.forced,
         }
     }
+}
+
+/// So many bytes of words in an order without a pattern, of which gzip leaves a third to a quarter.
+fn text(bytes: usize) -> String {
+    let words = "a pool of servers behind one balancer has as much room as its clients leave it and what \
+                 they find there is never quite the same from one request to the next for some pages \
+                 take longer than others while each server works on several at once until it is full";
+    let words: Vec<&str> = words.split_whitespace().collect();
+    let mut text = String::with_capacity(bytes + 16);
+    // Marsaglia, "Xorshift RNGs" (2003): any start but 0.
+    let mut state = 1_u32;
+    while text.len() < bytes {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        text.push_str(words[state as usize % words.len()]);
+        text.push(' ');
+    }
+    text.truncate(bytes);
+    text
 }
 
 /// The usual words; a client does not depend on them (RFC 9112 §4).

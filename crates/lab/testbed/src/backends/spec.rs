@@ -11,6 +11,8 @@ use super::service::Service;
 
 /// More cores than any machine has: a bound against slips of the pen.
 const MOST_CORES: u32 = 4096;
+/// Each connection that is slow to read has a copy of its answer.
+const MOST_ANSWER: u32 = 1 << 20;
 
 /// A set of emulated backends in one process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -60,6 +62,9 @@ pub struct BackendSpec {
     /// Paths whose requests take this multiple of the work of others.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub costs: BTreeMap<String, f64>,
+    /// How long its good answers are, bytes of text; a few by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer_bytes: Option<u32>,
     /// How it behaves at the start.
     #[serde(default)]
     pub mode: Mode,
@@ -98,6 +103,7 @@ impl BackendSpec {
             seed: 0,
             light_paths: default_light_paths(),
             costs: BTreeMap::new(),
+            answer_bytes: None,
             mode: Mode::default(),
         }
     }
@@ -122,6 +128,7 @@ impl BackendSpec {
             ("cores", check_cores(self.cores)),
             ("speed", check_speed(self.speed)),
             ("error_rate", check_share(self.error_rate)),
+            ("answer_bytes", self.answer_bytes.map_or(Ok(()), check_answer)),
         ];
         for (key, check) in checks {
             if let Err(problem) = check {
@@ -205,6 +212,13 @@ pub(super) fn check_speed(speed: f64) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("expected a number above 0, found {speed}"))
+}
+
+fn check_answer(bytes: u32) -> Result<(), String> {
+    if (1..=MOST_ANSWER).contains(&bytes) {
+        return Ok(());
+    }
+    Err(format!("expected a whole number from 1 to {MOST_ANSWER}, found {bytes}"))
 }
 
 pub(super) fn check_share(share: f64) -> Result<(), String> {

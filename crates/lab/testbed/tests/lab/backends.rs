@@ -45,6 +45,18 @@ fn serves_over_kept_connections_and_says_what_it_is() {
 }
 
 #[test]
+fn answers_have_as_many_bytes_of_text_as_is_said() {
+    let bed = one(ms(1), |s| s.answer_bytes = Some(300_000));
+    let answer = ask(bed.address("s1").unwrap(), "GET", "/work", "");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.contains("\r\nContent-Length: 300000"), "{head}");
+    assert_eq!(body.len(), 300_000);
+    // Words repeat, their order does not.
+    assert!(body.matches(" balancer ").count() > 500);
+    assert_eq!(body.matches(&body[..200]).count(), 1);
+}
+
+#[test]
 fn light_paths_cost_no_service() {
     // A request of an hour would never come back.
     let bed = one(ms(3_600_000), |s| s.light_paths.push("/ready".into()));
