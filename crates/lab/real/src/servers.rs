@@ -15,7 +15,7 @@ use crate::server::Mode;
 use crate::{Installed, Pool, RealError};
 
 /// Under a small quota a program takes long to start.
-const START_WITHIN: Duration = Duration::from_secs(30);
+const START_WITHIN: Duration = Duration::from_secs(120);
 /// How often to look whether it has.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How long an answer may take that costs next to nothing.
