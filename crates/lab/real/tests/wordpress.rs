@@ -55,9 +55,11 @@ fn a_site_is_made_serves_forgets_its_posts_and_is_removed() {
         let before = comments(&dir);
         // 1 of WordPress' own, and 6 + 12 + 18 + 24 + 30 of the pages.
         assert_eq!(before, 91);
+        let never = Interrupt::never();
+        let instances = Instances::start(&family, &cgroups, &site, &[0.5, 0.5], 7, &never);
+        let instances = instances.unwrap();
         let ever_before = ever(&dir);
-        let instances = Instances::start(&family, &cgroups, &site, &[0.5, 0.5], 7).unwrap();
-        let all = costs(&instances, 1, &Interrupt::never()).unwrap();
+        let all = costs(&instances, 1, &never).unwrap();
         assert!(all.len() == 2 && all.iter().all(|costs| costs.len() == 10), "{all:?}");
         assert!(all.iter().flatten().all(|cost| cost.cpu_ms > 0.0), "{all:?}");
         assert_eq!(

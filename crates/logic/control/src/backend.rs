@@ -15,7 +15,8 @@ use crate::propose::backlog::Corrected;
 use crate::show::view::{BackendState, Belief};
 use crate::spec::BackendSpec;
 use crate::tuning::members::backend::{
-    EXCESS, EXCESS_KEPT, EXCESS_SIGMA, FADING, HUNG, IDLE, OVERRUN, RAMP_START,
+    ENOUGH, EXCESS, EXCESS_KEPT, EXCESS_SIGMA, FADING, HUNG, IDLE, OVERRUN, RAMP_START,
+    SLOWEST_FADING,
 };
 
 /// Results of the last window, for decisions and for display.
@@ -227,8 +228,10 @@ impl Backend {
         self.recent =
             Recent { rate_rps: window.rate_rps(), in_flight: window.in_flight, latency_us };
         if window.is_timed {
-            self.smoothed.0 = FADING * self.smoothed.0 + window.request_seconds();
-            self.smoothed.1 = FADING * self.smoothed.1 + window.started;
+            // Of a backend with few requests what is enough stays, for some time, and a window later still is.
+            let kept = (ENOUGH / FADING / self.smoothed.1).clamp(FADING, SLOWEST_FADING);
+            self.smoothed.0 = kept * self.smoothed.0 + window.request_seconds();
+            self.smoothed.1 = kept * self.smoothed.1 + window.started;
         }
         self.health.answers(window.completed, window.wrong_answers);
         // While it hangs its throughput says nothing of its capacity.
@@ -293,7 +296,7 @@ impl Backend {
     /// The same over some tens of seconds, so that noise does not move weights.
     pub fn smoothed_slowdown(&self) -> Option<f64> {
         let (area, started) = self.smoothed;
-        (started >= 10.0).then_some(())?;
+        (started >= ENOUGH).then_some(())?;
         Some(area / started * 1e6 / self.knowledge.service_us()?)
     }
 
@@ -342,7 +345,11 @@ impl Backend {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_learn::Lagged;
+
     use super::*;
+    use crate::belief::typical::Typical;
+    use crate::spec::CurveChoice;
 
     #[test]
     fn a_probe_that_may_have_waited_behind_others_is_not_an_unloaded_one() {
@@ -359,5 +366,42 @@ mod tests {
         assert!(b.was_unloaded_from(at(11)) && b.was_idle_from(at(11)));
         b.programmed = Some(5);
         assert!(!b.was_unloaded_from(at(12)), "it gets traffic by now");
+    }
+
+    #[test]
+    fn a_backend_of_few_requests_shows_that_it_is_slow_and_forgets_it_without_any() {
+        let spec = BackendSpec { id: BackendId(1), name: "s1".to_owned() };
+        let mut b = Backend::new(&spec, Duration::ZERO);
+        // Alone a request takes a second.
+        (0..10).for_each(|_| b.knowledge.observe_unloaded(1e6));
+        b.knowledge.refit(CurveChoice::Auto, Typical::default());
+        // Every third second one comes; with two in flight it takes six seconds.
+        let second = |started: f64, in_flight: f64| Window {
+            seconds: 1.0,
+            started,
+            completed: started,
+            errors: 0.0,
+            wrong_answers: 0.0,
+            measured_us: None,
+            is_timed: true,
+            in_flight,
+            seen: vec![(in_flight as u32, 10)],
+            growth: 0.0,
+            lagged: Lagged::default(),
+            long_lagged: Lagged::default(),
+            is_averaged: false,
+        };
+        let setting = Setting { rps: None, is_split: false };
+        let mut watch = |seconds: u32, started: f64, in_flight: f64| {
+            for k in 0..seconds {
+                let started = if k % 3 == 0 { started } else { 0.0 };
+                b.observe(&second(started, in_flight), false, setting, None);
+            }
+            b.smoothed_slowdown()
+        };
+        assert_eq!(watch(12, 1.0, 2.0), None, "four requests are too few");
+        let slowdown = watch(60, 1.0, 2.0).expect("twenty more");
+        assert!((5.0..7.0).contains(&slowdown), "{slowdown}");
+        assert_eq!(watch(60, 0.0, 0.0), None);
     }
 }

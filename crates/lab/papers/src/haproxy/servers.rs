@@ -125,9 +125,10 @@ impl Application {
     ) -> Result<Self, Failure> {
         context.under_way("WordPress: each instance serves its first pages")?;
         let cgroups = cgroups()?;
-        let instances = Instances::start(family, &cgroups, &site.borrow(), quotas, number);
+        let interrupt = context.interrupt();
+        let instances =
+            Instances::start(family, &cgroups, &site.borrow(), quotas, number, interrupt);
         let instances = instances.map_err(of_wordpress)?;
-        wordpress::warm_up(&instances, context.interrupt()).map_err(of_wordpress)?;
         Ok(Application { instances, _cgroups: cgroups, site })
     }
 }

@@ -109,7 +109,7 @@ fn serve(dir: &std::path::Path, quotas: &[f64], costs_only: bool) -> Result<(), 
     let cgroups = Cgroups::open().map_err(RealError::from)?;
     let family = Family::start()?;
     let site = Site::start(&family, dir)?;
-    let mut instances = Instances::start(&family, &cgroups, &site, quotas, 1)?;
+    let mut instances = Instances::start(&family, &cgroups, &site, quotas, 1, &interrupt)?;
     let mut text = String::new();
     for ((name, address), quota) in instances.addresses().iter().zip(quotas) {
         text += &format!("{name} http://{address}/ {quota:.3} cores\n");

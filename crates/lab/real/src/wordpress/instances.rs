@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use plimsoll_lanes::{Family, LaneError, Member, check_answer};
+use plimsoll_lanes::{Family, Interrupt, LaneError, Member, check_answer};
 
 use super::WordPressError;
+use super::requests::warm_up;
 use super::site::{Site, program};
 use crate::addresses::address;
 use crate::cgroup::{CgroupError, Cgroups, Group, Limits, Quota};
@@ -16,8 +17,7 @@ use crate::{RealError, php};
 
 /// The kernel's and Kubernetes' usual one.
 const PERIOD: Duration = Duration::from_millis(100);
-/// Under a small quota the first page takes long.
-const START_WITHIN: Duration = Duration::from_secs(90);
+const START_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// php-fpm's processes of an instance: Debian's default.
 const PROCESSES: usize = 5;
@@ -35,17 +35,19 @@ pub struct Instances {
 }
 
 impl Instances {
-    /// One of each quota, parts of a core. Returns when each has served a page. `number` tells their
-    /// addresses from those of others that run at the same time.
+    /// One of each quota, parts of a core. Returns when each has served every kind of request, so that the first
+    /// measurement finds caches as all later ones do; until then none is held back, for under a small quota that takes
+    /// minutes. `number` tells their addresses from those of others that run at the same time.
     ///
     /// # Errors
-    /// When a group, a file or a process cannot be had.
+    /// When a group, a file or a process cannot be had, when a request is not answered as it should, or when interrupted.
     pub fn start(
         family: &Family,
         cgroups: &Cgroups,
         site: &Site,
         quotas: &[f64],
         number: u8,
+        interrupt: &Interrupt,
     ) -> Result<Self, WordPressError> {
         let mut instances = Vec::new();
         for (i, &cores) in (1..).zip(quotas) {
@@ -53,6 +55,7 @@ impl Instances {
             let limits = Limits { quota: Some(Quota { cores, period: PERIOD }), cpus: None };
             let group = cgroups.group(&format!("wordpress-{number}-{name}"), &limits);
             let group = group.map_err(RealError::from)?;
+            group.lift_quota().map_err(RealError::from)?;
             let address = address(number, i)?;
             let dir = family.dir().join(format!("wordpress-{number}-{name}"));
             let processes =
@@ -61,6 +64,8 @@ impl Instances {
         }
         let mut all = Instances { instances };
         all.wait_until_ready()?;
+        warm_up(&all, interrupt)?;
+        all.restore_quotas()?;
         Ok(all)
     }
 

@@ -16,5 +16,5 @@ mod site;
 
 pub use command::{Args, run};
 pub use instances::Instances;
-pub use requests::{Cost, FORM, GET, costs, gets, posts, warm_up};
+pub use requests::{Cost, FORM, GET, costs, gets, posts};
 pub use site::{Site, WordPressError, down, missing, up};

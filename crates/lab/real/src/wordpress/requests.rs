@@ -93,11 +93,8 @@ fn costs_of(
     Ok(all)
 }
 
-/// Lets every instance serve each kind once, so that the first measurement finds caches as all later ones do.
-///
-/// # Errors
-/// When a request is not answered as it should, or when interrupted.
-pub fn warm_up(instances: &Instances, interrupt: &Interrupt) -> Result<(), WordPressError> {
+/// Lets every instance serve each kind once.
+pub(super) fn warm_up(instances: &Instances, interrupt: &Interrupt) -> Result<(), WordPressError> {
     for (_, address) in instances.addresses() {
         for asked in gets() {
             serve(address, "GET", &asked, 1, interrupt)?;

@@ -79,6 +79,7 @@ const _: () = {
     // Never most of a pool, however many give errors.
     assert!(pool_health::MOST_EJECTED < 0.5 && pool_health::SLOW > 1.0 && part(silence::SUSPECT));
     assert!(part(backend::RAMP_START) && part(backend::FADING) && part(backend::EXCESS_KEPT));
+    assert!(part(backend::SLOWEST_FADING) && backend::FADING < backend::SLOWEST_FADING);
 };
 
 /// Proposals.
