@@ -199,7 +199,11 @@ backend shop
 
 #[tokio::test]
 async fn an_attempt_that_another_server_saved_is_an_error_of_the_first() {
-    let (web, dead) = (free_port(), free_port());
+    let web = free_port();
+    // Bound and never listening: it refuses, and no other test can have it.
+    let refusing = tokio::net::TcpSocket::new_v4().unwrap();
+    refusing.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let dead = refusing.local_addr().unwrap().port();
     let ok = http("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
     let haproxy = Haproxy::start(&format!(
         "

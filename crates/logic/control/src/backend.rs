@@ -300,6 +300,11 @@ impl Backend {
         Some(area / started * 1e6 / self.knowledge.service_us()?)
     }
 
+    /// Whether what [`Backend::smoothed_slowdown`] tells is of the last windows.
+    pub fn has_many_requests(&self) -> bool {
+        self.smoothed.1 > ENOUGH / FADING
+    }
+
     /// Whether it is overloaded: more requests in flight than a well-loaded queue has by chance (one core at 80 % load
     /// has so many for 3 % of the time), and slow because of them.
     pub fn is_over_utilised(&self, latency_factor: f64) -> bool {

@@ -22,7 +22,9 @@ use crate::tuning::propose::in_flight::{CALM, GAIN, GROWN, OFFERED, RAISE, STEP}
 pub(crate) fn learn(now: Nanos, backends: &mut [Backend], round: u64) -> bool {
     let usable: Vec<&Backend> = backends.iter().filter(|b| b.is_usable()).collect();
     let middle_us = middle_service_us(&usable);
-    let slowdowns: Vec<f64> = usable.iter().filter_map(|b| b.smoothed_slowdown()).collect();
+    // What few requests show is older than what the others do: it is held against that, and not counted.
+    let many = usable.iter().filter(|b| b.has_many_requests());
+    let slowdowns: Vec<f64> = many.filter_map(|b| b.smoothed_slowdown()).collect();
     let mean = if slowdowns.is_empty() {
         1.0
     } else {
