@@ -4,6 +4,9 @@ use std::fmt::Write;
 
 use crate::{Cell, Comparison, Manifest, PlotKind, ResultFile, Table};
 
+/// A table of more is only in its own file.
+const MOST_ROWS: usize = 300;
+
 /// The text of `README.md`.
 pub fn document(result: &ResultFile, manifest: &Manifest) -> String {
     let id = &result.experiment;
@@ -59,6 +62,10 @@ fn comparisons(text: &mut String, all: &[Comparison]) {
 }
 
 fn markdown(text: &mut String, table: &Table) {
+    if table.rows.len() > MOST_ROWS {
+        let (rows, name) = (table.rows.len(), &table.name);
+        return put(text, format_args!("{rows} rows: [{name}.csv]({name}.csv)\n"));
+    }
     let heads: Vec<String> = table.columns.iter().map(|column| escape(&column.name)).collect();
     put(text, format_args!("| {} | provenance |\n", heads.join(" | ")));
     put(text, format_args!("|{}\n", "---|".repeat(heads.len() + 1)));
@@ -125,6 +132,21 @@ fn put(text: &mut String, args: std::fmt::Arguments) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Provenance;
+
+    #[test]
+    fn a_long_table_is_named_and_not_shown() {
+        let mut table = Table::new("all", "All", &[("n", "")]);
+        let shown = |table: &Table| {
+            let mut text = String::new();
+            markdown(&mut text, table);
+            text
+        };
+        (0..MOST_ROWS).for_each(|n| table.row(Provenance::Simulated, [n.into()]));
+        assert_eq!(shown(&table).lines().count(), MOST_ROWS + 2);
+        table.row(Provenance::Simulated, [0.0.into()]);
+        assert_eq!(shown(&table), "301 rows: [all.csv](all.csv)\n");
+    }
 
     #[test]
     fn numbers_keep_four_figures() {

@@ -236,6 +236,11 @@ impl Lane {
         daemon.or_else(|| self.front.ended()).map_or(Ok(()), |ended| Err(ended.into()))
     }
 
+    /// The Plimsoll that steers it, if one does.
+    pub fn daemon(&self) -> Option<&Daemon> {
+        self.daemon.as_ref()
+    }
+
     /// How many requests have ended, and how many of them without an answer or with a wrong one.
     ///
     /// # Errors

@@ -15,6 +15,7 @@
 //! namings_live.rs  the same on servers that run
 //! cpu.rs        random among servers whose CPU has room, on a stock HAProxy
 //! steered.rs    Plimsoll on the unequal pool or on one's own, learning included
+//! steering.rs   the weights and decisions of its lanes
 //! deadline.rs   deadline refusal live in our proxy
 //! knobs.rs      each knob against its default, in pairs
 //! ```
@@ -36,6 +37,7 @@ mod pool;
 mod servers;
 mod show;
 mod steered;
+mod steering;
 mod sweep;
 
 pub use picks::{CASES, Case, compare_picks};

@@ -17,6 +17,7 @@ use super::lane::{Lane, Seen};
 use super::method::{BY_CORES, Method, STEERED, STUDY};
 use super::pool::{Sizes, asks};
 use super::servers::{Bed, chosen};
+use super::steering::Steering;
 use crate::cells::Cells;
 use crate::comparison::Bound;
 use crate::lanes::wait;
@@ -57,6 +58,8 @@ struct Kept {
     seconds: f64,
     /// Means of equal parts of its time, milliseconds.
     batches_ms: Vec<Option<f64>>,
+    /// What Plimsoll did, where it steers.
+    steering: Steering,
 }
 
 /// One lane.
@@ -74,7 +77,8 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     for (i, &pool) in pools.iter().enumerate() {
         let part = (i as f64 / pools.len() as f64, (i as f64 + 1.0) / pools.len() as f64);
         let (points, core_rps) = sweep(context, &mut cells, pool, part)?;
-        outcome.tables.push(table(pool, &points)?);
+        outcome.tables.extend([table(pool, &points)?, weights(pool, &points)?]);
+        outcome.tables.push(decisions(pool, &points)?);
         outcome.plots.extend([("mean", true), ("p99", false)].map(|(name, mean)| {
             plot(pool, &points, name, if mean { |s| s.mean_ms } else { |s| s.p99_ms })
         }));
@@ -165,10 +169,14 @@ fn one(context: &Context, family: &Family, bed: &mut Bed, turn: &Turn) -> Result
     let at = |passed: Duration| {
         turn.part.0 + (turn.part.1 - turn.part.0) * passed.as_secs_f64() / length.as_secs_f64()
     };
+    let mut steering = Steering::begin();
     while passed < length {
         let until = length.min(passed + LOOK);
         wait(context, until - passed, (at(passed), at(until)), &what, || {
             bed.check()?;
+            if let Some(daemon) = lane.daemon() {
+                steering.look(daemon, from);
+            }
             lane.check()
         })?;
         passed = until;
@@ -179,9 +187,12 @@ fn one(context: &Context, family: &Family, bed: &mut Bed, turn: &Turn) -> Result
         before = now;
     }
     let (to, deadline) = (Instant::now(), bed.pool.deadline());
+    if let Some(daemon) = lane.daemon() {
+        steering.end(daemon);
+    }
     let (seen, batches_ms) = lane.finish_together(from, to, deadline, BATCHES)?;
     Bed::settle(std::slice::from_ref(bed), context)?;
-    Ok(Kept { seen, seconds: (to - from).as_secs_f64(), batches_ms })
+    Ok(Kept { seen, seconds: (to - from).as_secs_f64(), batches_ms, steering })
 }
 
 impl Kept {
@@ -216,6 +227,24 @@ fn table(pool: ServerPool, points: &[Point]) -> Result<Table, Failure> {
             p99_ms: seen.p99_ms, "ms";
             late: seen.late, "part after the deadline";
         })?;
+    }
+    Ok(table)
+}
+
+fn weights(pool: ServerPool, points: &[Point]) -> Result<Table, Failure> {
+    let title = format!("The weights that HAProxy held under Plimsoll, {}", pool.title());
+    let mut table = Table::empty(&format!("{}-weights", pool.name()), &title);
+    for Point { load, method, kept } in points {
+        kept.steering.write_weights(&mut table, *load, method.name, pool.provenance())?;
+    }
+    Ok(table)
+}
+
+fn decisions(pool: ServerPool, points: &[Point]) -> Result<Table, Failure> {
+    let title = format!("What Plimsoll decided, and why, {}", pool.title());
+    let mut table = Table::empty(&format!("{}-decisions", pool.name()), &title);
+    for Point { load, method, kept } in points {
+        kept.steering.write_decisions(&mut table, *load, method.name, pool.provenance())?;
     }
     Ok(table)
 }
@@ -405,7 +434,12 @@ mod tests {
         Point {
             load,
             method,
-            kept: Kept { seen, seconds: 600.0, batches_ms: vec![Some(mean_ms); 20] },
+            kept: Kept {
+                seen,
+                seconds: 600.0,
+                batches_ms: vec![Some(mean_ms); 20],
+                steering: Steering::default(),
+            },
         }
     }
 
