@@ -205,6 +205,7 @@ async fn weights_are_in_force_and_counts_are_exact() {
         two.count() == before
     });
     gate.close();
+    until("those before are counted", || place.proxy().in_flight() == 0);
     let before = sink.read().await.expect("read").servers[0];
     (0..7).for_each(|_| assert_eq!(place.proxy().client("out").get("/").body, "one"));
     until("counted", || place.proxy().in_flight() == 0);
