@@ -77,8 +77,8 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     for (i, &pool) in pools.iter().enumerate() {
         let part = (i as f64 / pools.len() as f64, (i as f64 + 1.0) / pools.len() as f64);
         let (points, core_rps) = sweep(context, &mut cells, pool, part)?;
-        outcome.tables.extend([table(pool, &points)?, weights(pool, &points)?]);
-        outcome.tables.push(decisions(pool, &points)?);
+        outcome.tables.push(table(pool, &points)?);
+        outcome.tables.extend(steering(pool, &points)?);
         outcome.plots.extend([("mean", true), ("p99", false)].map(|(name, mean)| {
             plot(pool, &points, name, if mean { |s| s.mean_ms } else { |s| s.p99_ms })
         }));
@@ -175,7 +175,7 @@ fn one(context: &Context, family: &Family, bed: &mut Bed, turn: &Turn) -> Result
         wait(context, until - passed, (at(passed), at(until)), &what, || {
             bed.check()?;
             if let Some(daemon) = lane.daemon() {
-                steering.look(daemon, from);
+                steering.look(daemon);
             }
             lane.check()
         })?;
@@ -231,22 +231,21 @@ fn table(pool: ServerPool, points: &[Point]) -> Result<Table, Failure> {
     Ok(table)
 }
 
-fn weights(pool: ServerPool, points: &[Point]) -> Result<Table, Failure> {
-    let title = format!("The weights that HAProxy held under Plimsoll, {}", pool.title());
-    let mut table = Table::empty(&format!("{}-weights", pool.name()), &title);
+/// The weights over time, and the decisions.
+fn steering(pool: ServerPool, points: &[Point]) -> Result<[Table; 2], Failure> {
+    let mut tables = [
+        ("weights", "The weights that HAProxy held under Plimsoll"),
+        ("decisions", "What Plimsoll decided, and why"),
+    ]
+    .map(|(name, title)| {
+        let (name, title) =
+            (format!("{}-{name}", pool.name()), format!("{title}, {}", pool.title()));
+        Table::empty(&name, &title)
+    });
     for Point { load, method, kept } in points {
-        kept.steering.write_weights(&mut table, *load, method.name, pool.provenance())?;
+        kept.steering.write(&mut tables, (*load, method.name), pool.provenance())?;
     }
-    Ok(table)
-}
-
-fn decisions(pool: ServerPool, points: &[Point]) -> Result<Table, Failure> {
-    let title = format!("What Plimsoll decided, and why, {}", pool.title());
-    let mut table = Table::empty(&format!("{}-decisions", pool.name()), &title);
-    for Point { load, method, kept } in points {
-        kept.steering.write_decisions(&mut table, *load, method.name, pool.provenance())?;
-    }
-    Ok(table)
+    Ok(tables)
 }
 
 fn plot(pool: ServerPool, points: &[Point], name: &str, value: fn(&Seen) -> f64) -> Plot {

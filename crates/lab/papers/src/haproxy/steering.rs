@@ -1,6 +1,6 @@
 //! What Plimsoll did in a lane: the weights over time and its decisions, without which a response time explains nothing.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use plimsoll_lanes::{Daemon, Event};
 use serde::{Deserialize, Serialize};
@@ -31,12 +31,12 @@ pub struct Steering {
 impl Steering {
     /// Of a lane whose first request comes now.
     pub fn begin() -> Self {
-        Steering { began_ms: jiff::Timestamp::now().as_millisecond(), ..Steering::default() }
+        Steering { began_ms: now_ms(), ..Steering::default() }
     }
 
     /// Looks at the weights, if it is time.
-    pub fn look(&mut self, daemon: &Daemon, began: Instant) {
-        let at_s = began.elapsed().as_secs_f64();
+    pub fn look(&mut self, daemon: &Daemon) {
+        let at_s = (now_ms() - self.began_ms) as f64 / 1e3;
         if self.held.last().is_some_and(|last| at_s - last.at_s < EVERY.as_secs_f64()) {
             return;
         }
@@ -50,20 +50,19 @@ impl Steering {
         self.decisions = daemon.events();
     }
 
-    /// A row for each look and backend.
+    /// A row for each look and backend, and one for each decision.
     ///
     /// # Errors
     /// When a row does not fit.
-    pub fn write_weights(
+    pub fn write(
         &self,
-        table: &mut Table,
-        load: f64,
-        lane: &str,
+        [weights, decisions]: &mut [Table; 2],
+        (load, lane): (f64, &str),
         from: Provenance,
     ) -> Result<(), Failure> {
-        for Held { at_s, weights } in &self.held {
-            for (backend, weight) in weights {
-                row!(table, from, {
+        for Held { at_s, weights: held } in &self.held {
+            for (backend, weight) in held {
+                row!(weights, from, {
                     load: load, "part of the capacity";
                     lane: lane;
                     time: *at_s, "s after the first request";
@@ -72,22 +71,8 @@ impl Steering {
                 })?;
             }
         }
-        Ok(())
-    }
-
-    /// A row for each decision.
-    ///
-    /// # Errors
-    /// When a row does not fit.
-    pub fn write_decisions(
-        &self,
-        table: &mut Table,
-        load: f64,
-        lane: &str,
-        from: Provenance,
-    ) -> Result<(), Failure> {
         for Event { unix_ms, kind, backend, reason, .. } in &self.decisions {
-            row!(table, from, {
+            row!(decisions, from, {
                 load: load, "part of the capacity";
                 lane: lane;
                 time: (unix_ms - self.began_ms) as f64 / 1e3, "s after the first request";
@@ -98,6 +83,10 @@ impl Steering {
         }
         Ok(())
     }
+}
+
+fn now_ms() -> i64 {
+    jiff::Timestamp::now().as_millisecond()
 }
 
 #[cfg(test)]
@@ -121,12 +110,11 @@ mod tests {
             decisions: vec![decision],
             began_ms: 10_000,
         };
-        let (mut weights, mut decisions) = (Table::empty("w", ""), Table::empty("d", ""));
-        let from = Provenance::Measured;
-        steering.write_weights(&mut weights, 0.7, "leastconn", from).unwrap();
-        steering.write_decisions(&mut decisions, 0.7, "leastconn", from).unwrap();
+        let mut tables = ["w", "d"].map(|name| Table::empty(name, ""));
+        steering.write(&mut tables, (0.7, "leastconn"), Provenance::Measured).unwrap();
+        let [weights, decisions] = &tables;
         let text = |table: &Table| table.csv().unwrap();
-        assert!(text(&weights).contains("0.7,leastconn,10,s1,3,measured\n0.7,leastconn,10,s2,,"));
-        assert!(text(&decisions).contains("0.7,leastconn,2.5,set_aside,s2,no answer,measured\n"));
+        assert!(text(weights).contains("0.7,leastconn,10,s1,3,measured\n0.7,leastconn,10,s2,,"));
+        assert!(text(decisions).contains("0.7,leastconn,2.5,set_aside,s2,no answer,measured\n"));
     }
 }

@@ -4,11 +4,12 @@ pub(crate) mod backend {
 
     /// A backend with more than `a·cores + b` requests in flight is overloaded.
     pub(crate) const OVERRUN: (f64, f64) = (4.0, 10.0);
-    /// Weight of the past per window in smoothed response times …
+    /// Weight of the past per window in smoothed response times.
     pub(crate) const FADING: f64 = 0.8;
-    /// … and where there are fewer than so many requests.
-    pub(crate) const SLOWEST_FADING: f64 = 0.98;
+    /// They are of so many requests at least …
     pub(crate) const ENOUGH: f64 = 10.0;
+    /// … for which the past weighs more, but no more than this.
+    pub(crate) const SLOWEST_FADING: f64 = 0.98;
     /// A backend without an answer for this long hangs.
     pub(crate) const HUNG: Duration = Duration::from_secs(2);
     /// The estimated capacity is too low when the backend completes more for some ten seconds, by this part of it
