@@ -152,7 +152,6 @@ impl Balancers {
         servers: &[Server],
         program: Option<&Path>,
     ) -> Result<Self, LaneError> {
-        // All at once: a port that was free a moment ago may be so again.
         let mut addresses = free_addresses(count + servers.len())?;
         let entries = addresses.split_off(count);
         let mut all = Balancers { daemon: None, members: Vec::new(), addresses: addresses.clone() };
