@@ -56,6 +56,8 @@ struct Kept {
     seen: Seen,
     /// How long it ran.
     seconds: f64,
+    /// Part of the servers' CPU that was used.
+    busy: f64,
     /// Means of equal parts of its time, milliseconds.
     batches_ms: Vec<Option<f64>>,
     /// What Plimsoll did, where it steers.
@@ -163,6 +165,8 @@ fn one(context: &Context, family: &Family, bed: &mut Bed, turn: &Turn) -> Result
     let (servers, cores) = (bed.addresses(), bed.sizes.cores());
     let mut lane = Lane::start(family, turn.method, &servers, cores, &name)?;
     let from = Instant::now();
+    let used = |bed: &Bed| bed.cpu_used().map(|all| all.iter().sum::<f64>());
+    let used_s = used(bed)?;
     lane.open(&asks(bed.pool, &[]), turn.rate_rps, context.seed)?;
     let what = format!("{}: {} at {:.1}/s", bed.pool.title(), turn.method.name, turn.rate_rps);
     let (length, mut passed, mut before) = (length(context, bed.pool), Duration::ZERO, (0, 0));
@@ -187,12 +191,14 @@ fn one(context: &Context, family: &Family, bed: &mut Bed, turn: &Turn) -> Result
         before = now;
     }
     let (to, deadline) = (Instant::now(), bed.pool.deadline());
+    let seconds = (to - from).as_secs_f64();
+    let busy = (used(bed)? - used_s) / (seconds * bed.cores().iter().sum::<f64>());
     if let Some(daemon) = lane.daemon() {
         steering.end(daemon);
     }
     let (seen, batches_ms) = lane.finish_together(from, to, deadline, BATCHES)?;
     Bed::settle(std::slice::from_ref(bed), context)?;
-    Ok(Kept { seen, seconds: (to - from).as_secs_f64(), batches_ms, steering })
+    Ok(Kept { seen, seconds, busy, batches_ms, steering })
 }
 
 impl Kept {
@@ -214,11 +220,12 @@ fn is_overloaded(before: (u64, u64), now: (u64, u64)) -> bool {
 fn table(pool: ServerPool, points: &[Point]) -> Result<Table, Failure> {
     let title = format!("GETs and POSTs together, {}", pool.title());
     let mut table = Table::empty(pool.name(), &title);
-    for Point { load, method, kept: kept @ Kept { seen, seconds, .. } } in points {
+    for Point { load, method, kept: kept @ Kept { seen, seconds, busy, .. } } in points {
         row!(table, pool.provenance(), {
             load: *load, "part of the capacity";
             method: method.name;
             seconds: *seconds, "s";
+            busy: *busy, "part of the servers' CPU";
             requests: seen.requests as f64;
             unanswered: seen.errors as f64;
             mean_ms: seen.mean_ms, "ms";
@@ -436,6 +443,7 @@ mod tests {
             kept: Kept {
                 seen,
                 seconds: 600.0,
+                busy: load,
                 batches_ms: vec![Some(mean_ms); 20],
                 steering: Steering::default(),
             },
