@@ -27,6 +27,8 @@ pub struct ContainerPoolSpec {
     pub quotas: Vec<f64>,
     /// Mean CPU time of a request, seconds; exponential.
     pub cpu_s: f64,
+    /// Processes of each server that work to the end on what clients have given up; see [`Container::with_workers`].
+    pub workers: Option<usize>,
     /// How the balancer picks.
     pub method: Method,
     /// The initial weights.
@@ -101,7 +103,7 @@ impl ContainerPool {
                 .quotas
                 .iter()
                 .enumerate()
-                .map(|(i, &q)| Container::new(q, phase(i)))
+                .map(|(i, &q)| Container::new(q, phase(i)).with_workers(spec.workers))
                 .collect(),
             counts: vec![Count::default(); n],
             weights: spec.weights.clone(),

@@ -1,6 +1,8 @@
 //! One server in a container: it shares its CPU among its requests, at full speed until the quota of the period is
 //! spent (Linux, `Documentation/scheduler/sched-bwc.rst`).
 
+use std::collections::VecDeque;
+
 /// Period of a quota, seconds; what Kubernetes sets.
 pub(super) const PERIOD_S: f64 = 0.1;
 
@@ -9,8 +11,8 @@ pub(super) const PERIOD_S: f64 = 0.1;
 struct Job {
     /// It is done when every request has had this much CPU since the server began, seconds.
     done_at: f64,
-    /// When it was sent, seconds.
-    sent: f64,
+    /// When it was sent, seconds; `None`: its client has given up.
+    sent: Option<f64>,
 }
 
 /// A server.
@@ -22,6 +24,11 @@ pub struct Container {
     /// CPU time of a request that was there from the beginning, seconds.
     served_s: f64,
     jobs: Vec<Job>,
+    /// Processes, each of which serves one request at a time to its end, whether its client waits or not, as php-fpm's
+    /// do; `None`: any number of requests at once, and none of clients that have given up.
+    workers: Option<usize>,
+    /// Requests that no process serves yet: when each was sent, and its CPU time.
+    waiting: VecDeque<(Option<f64>, f64)>,
     paused_until: f64,
 }
 
@@ -34,13 +41,23 @@ impl Container {
             period_left_s: phase * PERIOD_S,
             served_s: 0.0,
             jobs: Vec::new(),
+            workers: None,
+            waiting: VecDeque::new(),
             paused_until: f64::NEG_INFINITY,
         }
     }
 
-    /// Requests in service.
+    /// The same with so many processes, each of which serves one request at a time to its end, whether its client waits
+    /// or not, as php-fpm's do.
+    pub fn with_workers(mut self, workers: Option<usize>) -> Self {
+        self.workers = workers;
+        self
+    }
+
+    /// Requests whose clients wait.
     pub fn in_flight(&self) -> u32 {
-        self.jobs.len() as u32
+        let sent = self.jobs.iter().map(|job| job.sent);
+        sent.chain(self.waiting.iter().map(|(sent, _)| *sent)).flatten().count() as u32
     }
 
     /// Changes its quota, in cores, from the next period on.
@@ -55,7 +72,16 @@ impl Container {
 
     /// Takes a request that needs this much CPU, seconds.
     pub fn take(&mut self, now: f64, cpu_s: f64) {
-        self.jobs.push(Job { done_at: self.served_s + cpu_s, sent: now });
+        self.waiting.push_back((Some(now), cpu_s));
+        self.begin();
+    }
+
+    /// Begins what there are processes for.
+    fn begin(&mut self) {
+        while self.workers.is_none_or(|workers| self.jobs.len() < workers) {
+            let Some((sent, cpu_s)) = self.waiting.pop_front() else { return };
+            self.jobs.push(Job { done_at: self.served_s + cpu_s, sent });
+        }
     }
 
     /// Simulates this time; adds to `answered` when each answered request was sent.
@@ -79,17 +105,27 @@ impl Container {
             cpu_s -= used;
             if needed <= used {
                 let done = |job: &Job| job.done_at <= next;
-                answered.extend(self.jobs.iter().filter(|job| done(job)).map(|job| job.sent));
+                answered
+                    .extend(self.jobs.iter().filter(|job| done(job)).filter_map(|job| job.sent));
                 self.jobs.retain(|job| !done(job));
+                self.begin();
             }
         }
     }
 
-    /// Drops requests sent before this time; returns their number.
+    /// The clients of requests sent before this time wait no longer; returns their number.
     pub fn give_up(&mut self, sent_before: f64) -> u64 {
-        let before = self.jobs.len();
-        self.jobs.retain(|job| job.sent >= sent_before);
-        (before - self.jobs.len()) as u64
+        let waiting = self.waiting.iter_mut().map(|(sent, _)| sent);
+        let mut count = 0;
+        for sent in self.jobs.iter_mut().map(|job| &mut job.sent).chain(waiting) {
+            if sent.is_some_and(|at| at < sent_before) {
+                (*sent, count) = (None, count + 1);
+            }
+        }
+        if count > 0 && self.workers.is_none() {
+            self.jobs.retain(|job| job.sent.is_some());
+        }
+        count
     }
 }
 
@@ -135,5 +171,25 @@ mod tests {
         let done = answered_at(server, &many[..100], 20.0);
         assert!(done.iter().all(|at| *at > 1.0), "it paused");
         assert_eq!(done.len(), 100, "20 a second");
+    }
+
+    #[test]
+    fn workers_serve_one_after_the_other_also_what_nobody_waits_for() {
+        let mut answered = [None, Some(1)].map(|workers| {
+            let mut server = Container::new(1.0, 1.0).with_workers(workers);
+            server.take(0.0, 0.5);
+            server.take(0.2, 0.1);
+            assert_eq!((server.give_up(0.1), server.in_flight()), (1, 1));
+            let at = |step: u32| f64::from(step) * STEP_S;
+            let mut answered = Vec::new();
+            let steps = (0..5_000).take_while(|step| {
+                server.advance(at(*step), STEP_S, &mut answered);
+                answered.is_empty()
+            });
+            (at(steps.count() as u32), answered)
+        });
+        answered.iter().for_each(|(_, sent)| assert_eq!(*sent, [0.2]));
+        let [dropped, served] = answered.each_mut().map(|(at, _)| *at);
+        assert!((dropped - 0.1).abs() < 1e-3 && (served - 0.6).abs() < 1e-3, "{answered:?}");
     }
 }
