@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! cargo run --release -p plimsoll-sim --example real -- [loads|pauses|shared|neighbour|steps|still|days] [seeds=N] [from=SEED] [hours=N] \
-//!     [cpu=MS] [workers=N] [load=PERCENT] [method=roundrobin|leastconn] [verbose]
+//!     [cpu=MS] [workers=N] [maxconn=N] [load=PERCENT] [method=roundrobin|leastconn] [verbose]
 //! ```
 
 use plimsoll_control::RecordKind;
@@ -23,6 +23,7 @@ struct Asked {
     /// CPU time of a request in the mean, seconds.
     cpu_s: f64,
     workers: Option<usize>,
+    maxconn: Option<u32>,
     loads: Vec<f64>,
     methods: Vec<Method>,
     verbose: bool,
@@ -40,6 +41,7 @@ fn main() {
         hours: number("hours", 24),
         cpu_s: value("cpu").map_or(5.5, |ms| ms.parse().expect("cpu=MS, a number")) / 1e3,
         workers: value("workers").map(|n| n.parse().expect("workers=N, a number")),
+        maxconn: value("maxconn").map(|n| n.parse().expect("maxconn=N, a number")),
         loads: value("load").map_or(vec![0.5, 0.7, 0.85], |l| {
             vec![l.parse::<f64>().expect("load=PERCENT, a number") / 100.0]
         }),
@@ -69,6 +71,7 @@ impl Asked {
             quotas: QUOTAS.to_vec(),
             cpu_s: self.cpu_s,
             workers: self.workers,
+            maxconn: self.maxconn,
             method,
             weights: QUOTAS.iter().map(weight).collect(),
             rate_rps: 1.0,

@@ -16,6 +16,7 @@ fn seeded(method: Method, load: f64, by_quota: bool, seed: u64) -> ContainerPool
         quotas: QUOTAS.to_vec(),
         cpu_s: 0.0055,
         workers: None,
+        maxconn: None,
         method,
         weights: QUOTAS.iter().map(weight).collect(),
         rate_rps: load * QUOTAS.iter().sum::<f64>() / 0.0055,

@@ -1,5 +1,7 @@
 //! The pool, its balancer, its clients and, where one is attached, its controller.
 
+use std::collections::VecDeque;
+
 use plimsoll_control::{Action, BackendSpec, Controller, Event, Record, ServiceSpec};
 use plimsoll_model::{
     Applied, BackendId, BalancerReport, Nanos, Plan, ServerReport, ServerStatus, Traffic,
@@ -29,6 +31,9 @@ pub struct ContainerPoolSpec {
     pub cpu_s: f64,
     /// Processes of each server that work to the end on what clients have given up; see [`Container::with_workers`].
     pub workers: Option<usize>,
+    /// The most requests that the balancer has at one server at once (HAProxy's `maxconn` of a server): more wait at the
+    /// balancer for whichever server is free first, and leave when their clients give up.
+    pub maxconn: Option<u32>,
     /// How the balancer picks.
     pub method: Method,
     /// The initial weights.
@@ -80,6 +85,8 @@ pub struct ContainerPool {
     controller: Option<Controller>,
     pending: Option<(u64, Plan)>,
     next_poll: u64,
+    /// Requests that wait at the balancer: when each was sent, and its CPU time, seconds.
+    waiting: VecDeque<(f64, f64)>,
     check_every: Vec<Option<u64>>,
     next_check: Vec<u64>,
     /// Every request so far.
@@ -113,6 +120,7 @@ impl ContainerPool {
             controller: None,
             pending: None,
             next_poll: 0,
+            waiting: VecDeque::new(),
             check_every: vec![None; n],
             next_check: vec![0; n],
             outcomes: Vec::new(),
@@ -179,6 +187,7 @@ impl ContainerPool {
                         |sent_s: f64| Outcome { sent_s, latency_ms: Some((ended - sent_s) * 1e3) };
                     self.outcomes.extend(answered.drain(..).map(outcome));
                     self.changed(i);
+                    self.send();
                 }
             }
             self.now += STEP_NS;
@@ -217,21 +226,50 @@ impl ContainerPool {
         let sent = self.next_arrival;
         let cpu_s = exponential() * self.spec.cpu_s;
         self.next_arrival += exponential() / self.spec.rate_rps;
-        let picked = match &mut self.balancer {
-            Balancer::RoundRobin(rr) => rr.pick(),
-            Balancer::LeastConn(lc) => lc.pick(),
-        };
-        let Some(i) = picked else {
-            self.outcomes.push(Outcome { sent_s: sent, latency_ms: None });
-            return;
-        };
-        self.counts[i].started += 1;
-        self.servers[i].take(sent, cpu_s);
-        self.changed(i);
+        self.waiting.push_back((sent, cpu_s));
+        self.send();
+    }
+
+    /// Sends what waits to servers that have room for it. Without any server that has weight it fails.
+    fn send(&mut self) {
+        while !self.waiting.is_empty() {
+            if self.weights.iter().all(|&weight| weight == 0) {
+                let lost = self.waiting.drain(..);
+                let lost = lost.map(|(sent_s, _)| Outcome { sent_s, latency_ms: None });
+                self.outcomes.extend(lost);
+                return;
+            }
+            let Some(i) = self.pick() else { return };
+            let Some((sent, cpu_s)) = self.waiting.pop_front() else { return };
+            self.counts[i].started += 1;
+            self.servers[i].take(sent, cpu_s);
+            self.changed(i);
+        }
+    }
+
+    /// The server for the next request; `None`: all are full. A full one misses its turn.
+    fn pick(&mut self) -> Option<usize> {
+        let servers = &self.servers;
+        let most = self.spec.maxconn.unwrap_or(u32::MAX);
+        let has_room = |i: usize| servers[i].in_flight() < most;
+        match &mut self.balancer {
+            Balancer::LeastConn(lc) => lc.pick_where(has_room),
+            Balancer::RoundRobin(rr) => {
+                let mut holding = (0..servers.len()).filter(|&i| self.weights[i] > 0);
+                if !holding.any(has_room) {
+                    return None;
+                }
+                std::iter::repeat_with(|| rr.pick()).find(|i| i.is_none_or(has_room)).flatten()
+            }
+        }
     }
 
     fn give_up(&mut self) {
         let before = self.now_s() - PATIENCE_S;
+        while self.waiting.front().is_some_and(|(sent, _)| *sent < before) {
+            self.waiting.pop_front();
+            self.outcomes.push(Outcome { sent_s: before, latency_ms: None });
+        }
         for i in 0..self.servers.len() {
             let lost = self.servers[i].give_up(before);
             if lost > 0 {
@@ -241,6 +279,7 @@ impl ContainerPool {
                 self.changed(i);
             }
         }
+        self.send();
     }
 
     fn changed(&mut self, i: usize) {
@@ -318,6 +357,36 @@ impl ContainerPool {
                 Action::Record(record) => self.records.push((self.now as f64 / 1e9, record)),
                 Action::ProbeRate { .. } | Action::SaveMemory => {}
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_full_server_has_no_room_for_waits_for_whichever_is_free_first() {
+        for method in [Method::RoundRobin, Method::LeastConn] {
+            let spec = ContainerPoolSpec {
+                quotas: vec![0.2, 0.4],
+                cpu_s: 0.01,
+                workers: None,
+                maxconn: Some(1),
+                method,
+                weights: vec![1, 1],
+                rate_rps: 300.0,
+                seed: 1,
+            };
+            let mut pool = ContainerPool::new(spec);
+            pool.run_for(20.0);
+            assert!(pool.servers.iter().all(|server| server.in_flight() <= 1));
+            // Overloaded five times: many wait at the balancer, and each server answers what its quota can do.
+            assert!(
+                pool.waiting.len() > 1_000 && pool.outcomes.iter().any(|o| o.latency_ms.is_none())
+            );
+            let answered = |i: usize| pool.counts[i].answered as f64 / 20.0;
+            assert!((answered(0) - 20.0).abs() < 4.0 && (answered(1) - 40.0).abs() < 6.0);
         }
     }
 }
