@@ -9,9 +9,10 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use plimsoll_real::cgroup::Cgroups;
 use serde_json::Value;
 
-use program::{LAB, build_plimsoll};
+use program::{LAB, build, build_plimsoll};
 
 fn lab(words: &[&str]) -> Command {
     let mut command = Command::new(LAB);
@@ -82,6 +83,30 @@ fn every_experiment_runs_and_is_reported() {
     let page = fs::read_to_string(out.path().join("index.html")).unwrap();
     for name in &listed {
         assert!(page.contains(&format!("<section id=\"{name}\">")), "{name}");
+    }
+}
+
+/// What emulated servers do not have: control groups, their accounts, a capacity that is measured, lanes in turns.
+#[test]
+fn the_haproxy_study_runs_on_servers_in_control_groups() {
+    if let Err(why) = Cgroups::open() {
+        eprintln!("skipped: {why}");
+        return;
+    }
+    build_plimsoll();
+    build("plimsoll-real", "plimsoll-real-server");
+    let out = tempfile::tempdir().unwrap();
+    let place = out.path().to_str().unwrap();
+    let named = ["haproxy-namings", "haproxy-cpu", "haproxy-plimsoll", "haproxy-deadline"];
+    let how = ["--pool", "real", "--quick", "--seed", "2", "--out", place, "-o", "json"];
+    let answer = run(&[&["run"], &named[..], &how[..]].concat());
+    assert!(answer.status.success(), "{}", String::from_utf8_lossy(&answer.stderr));
+    let all: Vec<Value> = serde_json::from_slice(&answer.stdout).unwrap();
+    assert_eq!(all.len(), named.len());
+    for (name, one) in named.into_iter().zip(&all) {
+        check(name, one, &out.path().join(name));
+        let provenance = one["manifest"]["provenance"].to_string();
+        assert!(provenance.contains("measured"), "{name}: {provenance}");
     }
 }
 

@@ -10,6 +10,8 @@ use plimsoll_lanes::{Interrupt, LaneError};
 use plimsoll_testbed::format_duration;
 use serde::Serialize;
 
+use crate::haproxy::can_share;
+
 /// What serves in an experiment of the HAProxy study.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -104,6 +106,12 @@ impl Options {
                 found.push(
                     "--sizes: expected at most 40 cores together where servers are emulated; real ones and WordPress \
                      share the machine's in these proportions",
+                );
+            }
+            if !self.pools.iter().all(|pool| can_share(*pool, &self.sizes)) {
+                found.push(
+                    "--sizes: expected no server smaller than an 80th of all (WordPress: 120th) where servers are real: \
+                     the kernel gives none less than 1 ms of CPU in 100 ms",
                 );
             }
         }
@@ -294,6 +302,10 @@ mod tests {
             [(&[4][..], 1), (&[2, 0], 1), (&[1; 17], 1), (&[20, 21], 1), (&[2, 257], 2)]
         {
             assert_eq!(of(wrong, &[]).problems().len(), said, "{wrong:?}");
+        }
+        for (of_all, said) in [(79, 0), (80, 1)] {
+            let least = of(&[1, of_all], &[ServerPool::Real]);
+            assert_eq!(least.problems().len(), said, "1 ms of 100 are an 80th of 0.8 cores");
         }
         let good = of(&[20, 21], &[ServerPool::Real]);
         assert_eq!(good.problems(), Vec::<&str>::new());

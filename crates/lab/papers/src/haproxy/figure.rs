@@ -168,9 +168,15 @@ pub fn scale_note(pool: ServerPool, sizes: Sizes, core_rps: f64) -> String {
             "a core of the smallest server serves {core_rps:.1} requests/s of this mix, measured before"
         ),
     };
+    let quarter = match (pool, sizes) {
+        (ServerPool::Emulated, Sizes::Homogeneous | Sizes::Heterogeneous) => {
+            ", a quarter of the study's"
+        }
+        _ => "",
+    };
     format!(
         "Scale, {}, {}: a task of the paper is {per_task:.4} requests here. 80,000 tasks per 60 s on 5×16 cores are taken \
-         for {full:.0} % of what the cores can do; {core}, and all servers together have {:.1} cores.",
+         for {full:.0} % of what the cores can do; {core}, and all servers together have {:.1} cores{quarter}.",
         pool.title(),
         sizes.name(),
         pool.total_cores(sizes)

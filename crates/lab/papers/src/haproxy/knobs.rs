@@ -28,7 +28,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     claim: "Threads, cpu-map, maxconn, busy-polling, compression and spread-checks influence the performance \
             for most load balancing environments.",
     provenance: &[Provenance::Emulated],
-    takes: Duration::from_secs(35 * 60),
+    takes: Duration::from_secs(38 * 60),
     takes_quick: Duration::from_secs(15),
     run,
 };
@@ -70,6 +70,8 @@ const fn refusing(to: Lines) -> Knob {
 }
 
 const CHECKS: Lines = Lines { name: "check inter 200ms", server: "check inter 200ms", ..PLAIN };
+const CLOSING: Lines =
+    Lines { name: "option httpclose", defaults: "    option httpclose", ..PLAIN };
 const NO_RETRY: Lines = Lines { name: "retries 0", defaults: "    retries 0", ..PLAIN };
 
 const KNOBS: &[Knob] = &[
@@ -87,6 +89,15 @@ const KNOBS: &[Knob] = &[
         Lines { name: "maxconn 4", global: "    maxconn 4", ..PLAIN },
         "HAProxy accepts no more: the others wait in the kernel, not refused, for as long as four keep their connections",
     ),
+    Knob {
+        from: CLOSING,
+        rate_rps: BUSY_RPS,
+        ..knob(
+            Lines { name: "maxconn 32, httpclose", global: "    maxconn 32", ..CLOSING },
+            "as many inside as the servers need to be busy, and each place free after a request: the others wait in the \
+             kernel, first come, first served",
+        )
+    },
     knob(Lines { name: "busy-polling", global: "    busy-polling", ..PLAIN }, "never sleeps"),
     Knob {
         answer_bytes: Some(PAGE),
@@ -110,10 +121,7 @@ const KNOBS: &[Knob] = &[
         Lines { name: "http-reuse never", defaults: "    http-reuse never", ..PLAIN },
         "each client has connections to servers of its own",
     ),
-    knob(
-        Lines { name: "option httpclose", defaults: "    option httpclose", ..PLAIN },
-        "a connection per request on both sides",
-    ),
+    knob(CLOSING, "a connection per request on both sides"),
     Knob {
         rate_rps: BUSY_RPS,
         ..knob(
@@ -137,6 +145,8 @@ const KNOBS: &[Knob] = &[
 #[derive(Clone, Copy, Debug)]
 struct Ran {
     mean_ms: f64,
+    /// Of those that got an answer.
+    answered_ms: f64,
     p99_ms: f64,
     errors: f64,
     /// Microseconds of HAProxy's CPU per request.
@@ -168,6 +178,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         }
         let mean = Effect::of(&all, |ran| ran.mean_ms);
         let p99 = Effect::of(&all, |ran| ran.p99_ms);
+        let answered = Effect::of(&all, |ran| ran.answered_ms);
         let work = Effect::of(&all, |ran| ran.cpu_us);
         let sent = Effect::of(&all, |ran| ran.sent);
         let errors =
@@ -176,7 +187,13 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         let unanswered = match failed {
             [0.0, 0.0] => String::new(),
             [with, without] => {
-                format!("; not answered {:.1} %, without it {:.1} %", 100.0 * with, 100.0 * without)
+                let parts = (100.0 * with, 100.0 * without);
+                format!(
+                    "; not answered {:.1} %, without it {:.1} %; the others {}",
+                    parts.0,
+                    parts.1,
+                    answered.said()
+                )
             }
         };
         row!(table, Provenance::Emulated, {
@@ -186,6 +203,8 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
             pairs: pairs;
             mean_ratio: mean.median, "×";
             mean_on_side: mean.side, "part of the pairs";
+            answered_ratio: answered.median, "× of those that got an answer";
+            answered_on_side: answered.side, "part of the pairs";
             p99_ratio: p99.median, "×";
             p99_on_side: p99.side, "part of the pairs";
             cpu_ratio: work.median, "× HAProxy's CPU per request";
@@ -302,6 +321,7 @@ fn one(
     };
     Ok(Ran {
         mean_ms: mean(|seen| seen.mean_ms),
+        answered_ms: mean(|seen| seen.answered_ms),
         p99_ms: mean(|seen| seen.p99_ms),
         errors: mean(|seen| seen.errors as f64 / seen.requests.max(1) as f64),
         cpu_us: per_request(|used| used.cpu.as_secs_f64() * 1e6),
@@ -325,7 +345,14 @@ mod tests {
 
     #[test]
     fn an_effect_is_reported_only_where_the_pairs_agree() {
-        let ran = |mean_ms| Ran { mean_ms, p99_ms: 1.0, errors: 0.0, cpu_us: 1.0, sent: 1.0 };
+        let ran = |mean_ms| Ran {
+            mean_ms,
+            answered_ms: 1.0,
+            p99_ms: 1.0,
+            errors: 0.0,
+            cpu_us: 1.0,
+            sent: 1.0,
+        };
         let pairs = |means: &[f64]| means.iter().map(|m| (ran(10.0), ran(*m))).collect::<Vec<_>>();
         let effect = Effect::of(&pairs(&[12.0; 10]), |ran| ran.mean_ms);
         assert_eq!(effect.said(), "+20 %");

@@ -60,6 +60,9 @@ pub struct Seen {
     /// were none.
     #[serde(deserialize_with = "number")]
     pub refused_ms: f64,
+    /// Mean response time of the answered ones alone, milliseconds; not a number when there were none.
+    #[serde(deserialize_with = "number")]
+    pub answered_ms: f64,
 }
 
 /// JSON has `null` for what is not a number.
@@ -73,8 +76,11 @@ impl Seen {
         waits.sort_unstable();
         let n = waits.len() as f64;
         let late = |r: &&Record| !r.ok || u128::from(r.latency_us) > deadline.as_micros();
-        let refused: Vec<f64> =
-            records.iter().filter(|r| !r.ok).map(|r| f64::from(r.latency_us) / 1e3).collect();
+        let mean_ms = |ok| {
+            let ms =
+                || records.iter().filter(|r| r.ok == ok).map(|r| f64::from(r.latency_us) / 1e3);
+            ms().sum::<f64>() / ms().count() as f64
+        };
         let rank = (0.99 * waits.len() as f64).ceil() as usize;
         Seen {
             requests: records.len() as u64,
@@ -82,7 +88,8 @@ impl Seen {
             mean_ms: waits.iter().map(|&us| f64::from(us)).sum::<f64>() / n / 1e3,
             p99_ms: waits.get(rank.saturating_sub(1)).map_or(0.0, |&us| f64::from(us) / 1e3),
             late: records.iter().filter(late).count() as f64 / n,
-            refused_ms: refused.iter().sum::<f64>() / refused.len() as f64,
+            refused_ms: mean_ms(false),
+            answered_ms: mean_ms(true),
         }
     }
 }
@@ -357,6 +364,7 @@ mod tests {
         let records = [record(10, true), record(30, true), record(80, true), record(4, false)];
         let seen = Seen::of(&records, Duration::from_millis(50));
         assert_eq!((seen.requests, seen.errors, seen.mean_ms), (4, 1, 2_530.0));
-        assert_eq!((seen.p99_ms, seen.late, seen.refused_ms), (10_000.0, 0.5, 4.0));
+        assert_eq!((seen.p99_ms, seen.late), (10_000.0, 0.5));
+        assert_eq!((seen.refused_ms, seen.answered_ms), (4.0, 40.0));
     }
 }

@@ -41,6 +41,7 @@ mod steering;
 mod sweep;
 
 pub use picks::{CASES, Case, compare_picks};
+pub(crate) use servers::can_share;
 
 use crate::{Experiment, Missing, Paper};
 

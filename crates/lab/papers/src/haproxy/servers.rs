@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use plimsoll_lanes::{Family, LaneError, haproxy_version};
-use plimsoll_real::cgroup::Cgroups;
+use plimsoll_real::cgroup::{Cgroups, Quota};
 use plimsoll_real::wordpress::{self, Cost, Instances, Site, WordPressError};
 use plimsoll_real::{Make, Model, Pool, RealError, Servers, calibrate};
 use plimsoll_testbed::{Service, Testbed};
@@ -76,28 +76,36 @@ impl ServerPool {
 /// The pools that were chosen; the emulated one by default.
 ///
 /// # Errors
-/// When one of them cannot run here: hours of another shall not end with that.
+/// When one of them cannot run here, with everything that is missing: hours of another shall not end with that.
 pub fn chosen(context: &Context) -> Result<Vec<ServerPool>, Failure> {
     let pools = match &context.options.pools[..] {
         [] => vec![ServerPool::Emulated],
         pools => pools.to_vec(),
     };
-    // No experiment of the study can do without it.
-    let no_haproxy = haproxy_version().is_none().then_some(LaneError::NoHaproxy);
+    let mut problems = Vec::new();
     for pool in &pools {
         match pool {
             ServerPool::Emulated => {}
-            ServerPool::Real => drop(cgroups()?),
+            ServerPool::Real => {
+                problems.extend(cgroups().err().map(|error| error.to_string()));
+                let own = Make::Own.find().map_err(of_real);
+                problems.extend(own.err().map(|error| error.to_string()));
+            }
             ServerPool::Wordpress => {
-                let mut missing = wordpress::missing();
-                missing.extend(no_haproxy.iter().map(LaneError::to_string));
-                if !missing.is_empty() {
-                    return Err(of_wordpress(WordPressError::Missing(missing)));
-                }
+                let missing = wordpress::missing();
+                let lacks = (!missing.is_empty()).then_some(WordPressError::Missing(missing));
+                let site = context.options.site.as_deref();
+                let place = site.and_then(|site| wordpress::check_place(site).err());
+                let both = lacks.into_iter().chain(place);
+                problems.extend(both.map(|error| of_wordpress(error).to_string()));
             }
         }
     }
-    no_haproxy.map_or(Ok(pools), |error| Err(error.into()))
+    // No experiment of the study can do without it.
+    if haproxy_version().is_none() {
+        problems.push(LaneError::NoHaproxy.to_string());
+    }
+    if problems.is_empty() { Ok(pools) } else { Err(Failure::Other(problems.join("\n"))) }
 }
 
 // Held for what runs. Groups must be empty to go: servers end first.
@@ -392,6 +400,12 @@ fn quotas(pool: ServerPool, sizes: Sizes) -> Vec<f64> {
     sizes.cores().iter().map(quota).collect()
 }
 
+/// Whether the kernel can give each server its part of these proportions, and not only more.
+pub(crate) fn can_share(pool: ServerPool, sizes: &[u32]) -> bool {
+    let is_possible = |cores| Quota { cores, period: PERIOD }.is_possible();
+    pool == ServerPool::Emulated || quotas(pool, Sizes::Own(sizes)).into_iter().all(is_possible)
+}
+
 fn start_real(family: &Family, sizes: Sizes, number: u8) -> Result<Running, Failure> {
     let cgroups = cgroups()?;
     let name = format!("study-{}-{number}", sizes.name());
@@ -414,8 +428,7 @@ fn real(sizes: Sizes) -> Pool {
 
 /// One command sets it up: a site that is not there yet is made.
 fn make_site(context: &Context, dir: &Path) -> Result<(), Failure> {
-    let is_empty = std::fs::read_dir(dir).map_or(true, |mut all| all.next().is_none());
-    if is_empty {
+    if wordpress::is_free(dir) {
         context.under_way(&format!("making a WordPress site in {}", dir.display()))?;
         wordpress::up(dir).map_err(of_wordpress)?;
     }

@@ -9,6 +9,7 @@ use clap::{Subcommand, ValueEnum};
 use plimsoll_lanes::{Family, Interrupt};
 use plimsoll_terminal::{complain, exit};
 
+use super::site::require;
 use super::{Instances, Site, WordPressError, costs, down, up};
 use crate::RealError;
 use crate::cgroup::Cgroups;
@@ -105,6 +106,7 @@ fn say(text: &str) -> ExitCode {
 }
 
 fn serve(dir: &std::path::Path, quotas: &[f64], costs_only: bool) -> Result<(), WordPressError> {
+    require()?;
     let interrupt = Interrupt::listen()?;
     let cgroups = Cgroups::open().map_err(RealError::from)?;
     let family = Family::start()?;

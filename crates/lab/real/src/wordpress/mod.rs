@@ -17,4 +17,4 @@ mod site;
 pub use command::{Args, run};
 pub use instances::Instances;
 pub use requests::{Cost, FORM, GET, costs, gets, posts};
-pub use site::{Site, WordPressError, down, missing, up};
+pub use site::{Site, WordPressError, check_place, down, is_free, missing, up};

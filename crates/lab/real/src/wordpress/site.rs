@@ -77,9 +77,35 @@ impl WordPressError {
     }
 }
 
+/// What was looked for.
+struct Found<'a> {
+    has_program: &'a dyn Fn(&str) -> bool,
+    has_fpm: bool,
+    has_application: bool,
+    has_theme: bool,
+    has_mysqli: bool,
+    /// Why there are no control groups with quotas; nothing where there are.
+    no_groups: Option<String>,
+}
+
 /// Everything that is needed and missing, with what helps; empty when WordPress can run.
 pub fn missing() -> Vec<String> {
-    let mut found = Vec::new();
+    let modules = Command::new("php").args(["-m"]).stdin(Stdio::null()).output();
+    lacking(&Found {
+        has_program: &|name| find_program(name, program_places()).is_some(),
+        has_fpm: php::find_fpm().is_some(),
+        has_application: Path::new(PACKAGE).join("wp-settings.php").exists(),
+        has_theme: has_theme(),
+        has_mysqli: modules
+            .is_ok_and(|out| String::from_utf8_lossy(&out.stdout).contains("mysqli")),
+        no_groups: match rustix::process::geteuid().is_root() {
+            true => Cgroups::open().err().map(|error| error.to_string()),
+            false => Some("control groups with quotas need root".to_owned()),
+        },
+    })
+}
+
+fn lacking(found: &Found) -> Vec<String> {
     let programs = [
         ("nginx", "nginx-light"),
         ("php", "php-cli"),
@@ -87,33 +113,30 @@ pub fn missing() -> Vec<String> {
         ("mariadb-install-db", "mariadb-server"),
         ("mariadb", "mariadb-client"),
     ];
-    for (name, package) in programs {
-        if find_program(name, program_places()).is_none() {
-            found.push(format!("{name} is not installed: apt-get install {package}"));
-        }
-    }
-    if php::find_fpm().is_none() {
-        found.push("php-fpm is not installed: apt-get install php-fpm".to_owned());
-    }
-    if !Path::new(PACKAGE).join("wp-settings.php").exists() {
-        found.push(format!("{PACKAGE} is not there: apt-get install wordpress"));
-    }
-    if !has_theme() {
-        let theme = "apt-get install wordpress-theme-twentytwentythree";
-        found.push(format!("{PACKAGE} has none of WordPress' own themes: {theme}"));
-    }
-    let has_mysqli = Command::new("php").args(["-m"]).stdin(Stdio::null()).output();
-    if has_mysqli.is_ok_and(|out| !String::from_utf8_lossy(&out.stdout).contains("mysqli")) {
-        found.push("PHP lacks mysqli: apt-get install php-mysql".to_owned());
-    }
-    if rustix::process::geteuid().is_root() {
-        if let Err(error) = Cgroups::open() {
-            found.push(error.to_string());
-        }
-    } else {
-        found.push("control groups with quotas need root".to_owned());
-    }
-    found
+    let absent = programs.into_iter().filter(|(name, _)| !(found.has_program)(name));
+    let mut lines: Vec<String> = absent
+        .map(|(name, package)| format!("{name} is not installed: apt-get install {package}"))
+        .collect();
+    let others = [
+        (found.has_fpm, "php-fpm is not installed: apt-get install php-fpm".to_owned()),
+        (found.has_application, format!("{PACKAGE} is not there: apt-get install wordpress")),
+        (
+            found.has_theme,
+            format!(
+                "{PACKAGE} has none of WordPress' own themes: apt-get install wordpress-theme-twentytwentythree"
+            ),
+        ),
+        (found.has_mysqli, "PHP lacks mysqli: apt-get install php-mysql".to_owned()),
+    ];
+    lines.extend(others.into_iter().filter(|(is_there, _)| !is_there).map(|(_, line)| line));
+    lines.extend(found.no_groups.clone());
+    lines
+}
+
+/// Refuses where [`missing`] finds something.
+pub(super) fn require() -> Result<(), WordPressError> {
+    let missing = missing();
+    if missing.is_empty() { Ok(()) } else { Err(WordPressError::Missing(missing)) }
 }
 
 /// Whether one of those is there that WordPress takes by itself; Debian only recommends them.
@@ -134,10 +157,7 @@ fn has_theme() -> bool {
 /// # Errors
 /// When something is missing (all of it is named), or a step fails; what was made so far is removed then.
 pub fn up(dir: &Path) -> Result<(), WordPressError> {
-    let missing = missing();
-    if !missing.is_empty() {
-        return Err(WordPressError::Missing(missing));
-    }
+    require()?;
     match fs::read_dir(dir) {
         Ok(mut entries) => {
             if entries.next().is_some() {
@@ -243,6 +263,34 @@ fn lock(dir: &Path) -> Result<File, WordPressError> {
     }
 }
 
+/// Takes a whole site for oneself, for as long as the file is held.
+fn take(dir: &Path) -> Result<File, WordPressError> {
+    is_ours(dir)?;
+    let lock = lock(dir)?;
+    let mark = fs::read_to_string(dir.join(MARK));
+    if mark.map_err(WordPressError::file("read the site's mark"))? == WHOLE {
+        return Ok(lock);
+    }
+    let what = "the site is unfinished; `wordpress down`, then `wordpress up` make it anew";
+    Err(WordPressError::Directory { dir: dir.to_owned(), what })
+}
+
+/// Whether [`up`] can make a site here: the directory is empty or not there yet.
+pub fn is_free(dir: &Path) -> bool {
+    match fs::read_dir(dir) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
+}
+
+/// Whether there is a site that can be started, or room for one.
+///
+/// # Errors
+/// When the directory is not ours, the site is unfinished or in use.
+pub fn check_place(dir: &Path) -> Result<(), WordPressError> {
+    if is_free(dir) { Ok(()) } else { take(dir).map(drop) }
+}
+
 /// A program that [`missing`] has found.
 pub(super) fn program(name: &'static str) -> Result<PathBuf, WordPressError> {
     find_program(name, program_places())
@@ -314,17 +362,8 @@ impl Site {
     /// # Errors
     /// When there is no site, it is unfinished or in use, something is missing, or the database does not start.
     pub fn start(family: &Family, dir: &Path) -> Result<Self, WordPressError> {
-        is_ours(dir)?;
-        let lock = lock(dir)?;
-        let mark = fs::read_to_string(dir.join(MARK));
-        if mark.map_err(WordPressError::file("read the site's mark"))? != WHOLE {
-            let what = "the site is unfinished; `wordpress down`, then `wordpress up` make it anew";
-            return Err(WordPressError::Directory { dir: dir.to_owned(), what });
-        }
-        let missing = missing();
-        if !missing.is_empty() {
-            return Err(WordPressError::Missing(missing));
-        }
+        let lock = take(dir)?;
+        require()?;
         let dir = fs::canonicalize(dir).map_err(WordPressError::file("find the directory"))?;
         let database = start_database(family, &dir)?;
         Ok(Site { dir, database, _lock: lock })
@@ -341,5 +380,66 @@ impl Site {
     /// When it does not.
     pub fn check(&mut self) -> Result<(), LaneError> {
         self.database.ended().map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_that_is_missing_is_named_at_once_with_its_package() {
+        let nothing = Found {
+            has_program: &|_| false,
+            has_fpm: false,
+            has_application: false,
+            has_theme: false,
+            has_mysqli: false,
+            no_groups: Some("control groups with quotas need root".to_owned()),
+        };
+        let lines = lacking(&nothing);
+        // Those of docs/haproxy-study.md; HAProxy itself is the business of whoever runs one.
+        for package in [
+            "nginx-light",
+            "php-cli",
+            "mariadb-server",
+            "php-fpm",
+            "wordpress",
+            "wordpress-theme-twentytwentythree",
+            "php-mysql",
+        ] {
+            let installs = format!("apt-get install {package}");
+            assert!(lines.iter().any(|line| line.ends_with(&installs)), "{package}: {lines:?}");
+        }
+        assert!(lines.iter().any(|line| line.contains("need root")), "{lines:?}");
+        let everything = Found {
+            has_program: &|_| true,
+            has_fpm: true,
+            has_application: true,
+            has_theme: true,
+            has_mysqli: true,
+            no_groups: None,
+        };
+        assert_eq!(lacking(&everything), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_directory_that_is_neither_empty_nor_a_whole_site_is_refused_beforehand() {
+        let parent = tempfile::tempdir().unwrap();
+        check_place(parent.path()).unwrap();
+        check_place(&parent.path().join("absent")).unwrap();
+        let refused = |said: &str| {
+            let error = check_place(parent.path()).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        };
+        fs::write(parent.path().join("precious"), "x").unwrap();
+        refused("no site is here");
+        fs::write(parent.path().join(MARK), UNFINISHED).unwrap();
+        refused("the site is unfinished");
+        fs::write(parent.path().join(MARK), WHOLE).unwrap();
+        check_place(parent.path()).unwrap();
+        let held = take(parent.path()).unwrap();
+        refused("in use by another command");
+        drop(held);
     }
 }
