@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Provenance;
 use crate::outcome::Cell;
-use crate::summary::figures;
+use crate::summary::{figures, shown};
 
 /// How near ours must be to the paper's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -65,6 +65,15 @@ pub enum Bound {
     AtMost(f64),
 }
 
+impl Bound {
+    fn holds(self, ours: f64) -> bool {
+        match self {
+            Bound::AtLeast(least) => ours >= least,
+            Bound::AtMost(most) => ours <= most,
+        }
+    }
+}
+
 impl fmt::Display for Bound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -99,8 +108,7 @@ impl Check {
                 let (low, high) = (tolerance.reach(least), tolerance.reach(most));
                 (least - low..=most + high).contains(&ours)
             }
-            Check::Within(Bound::AtLeast(least), ours) => ours >= least,
-            Check::Within(Bound::AtMost(most), ours) => ours <= most,
+            Check::Within(bound, ours) => bound.holds(ours),
             Check::Ascends(ref ours) => {
                 ours.len() > 1 && ours.windows(2).all(|pair| pair[0] <= pair[1])
             }
@@ -346,32 +354,41 @@ impl Comparison {
         Comparison { check, tolerance, why: why.into(), ..self }
     }
 
-    /// The same where it is undecided: the 95 % interval of what these repetitions say contains the limit, as ratios, or
-    /// as they are where one of them is 0.
+    /// The same with what each repetition says, their 95 % interval, as ratios, or as they are where one of them is 0, and
+    /// no verdict where they do not decide it: the interval contains the limit, or lies on its other side than ours.
     pub(crate) fn decided_by(self, repetitions: &[&Comparison]) -> Self {
         let value = |one: &&Comparison| match one.check {
             Some(Check::Within(_, value)) => value,
             _ => f64::NAN,
         };
-        let Some(Check::Within(Bound::AtLeast(limit) | Bound::AtMost(limit), _)) = self.check
-        else {
-            return self;
+        let alone: Vec<String> = repetitions.iter().map(|one| shown(&one.ours)).collect();
+        let said = format!("{} (by repetition {}", self.what, alone.join(", "));
+        let one = |what| Comparison { what, ..self.clone() };
+        let Some(Check::Within(bound, ours)) = self.check else {
+            return one(format!("{said})"));
         };
         let values: Vec<f64> = repetitions.iter().map(value).collect();
         if values.iter().any(|value| !value.is_finite()) {
-            return self.incomparable("Undecided: not every repetition has it.");
+            return one(format!("{said})")).incomparable("Undecided: not every repetition has it.");
         }
         let are_ratios = values.iter().all(|value| *value > 0.0);
         let to = |value: f64| if are_ratios { value.ln() } else { value };
         let back = |value: f64| if are_ratios { value.exp() } else { value };
         let values: Vec<f64> = values.into_iter().map(to).collect();
-        let ends = mean(&values).zip(half_width(&values));
-        let ends = ends.map(|(mean, half)| (back(mean - half), back(mean + half)));
-        match ends.filter(|(low, high)| *low < limit && limit < *high) {
-            Some((low, high)) => self.incomparable(format!(
-                "Undecided: the 95 % interval of the repetitions, {low:.2} to {high:.2}, contains the limit."
-            )),
-            None => self,
+        let Some((mean, half)) = mean(&values).zip(half_width(&values)) else {
+            return one(format!("{said})"));
+        };
+        let (low, high) = (back(mean - half), back(mean + half));
+        let one = one(format!("{said}; 95 % interval {} to {})", figures(low), figures(high)));
+        let (Bound::AtLeast(limit) | Bound::AtMost(limit)) = bound;
+        if low < limit && limit < high {
+            one.incomparable("Undecided: the 95 % interval of the repetitions contains the limit.")
+        } else if bound.holds(ours) == bound.holds(low) {
+            one
+        } else {
+            one.incomparable(
+                "Undecided: the means are on one side of the limit, the repetitions on the other.",
+            )
         }
     }
 

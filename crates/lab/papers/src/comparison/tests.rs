@@ -117,4 +117,12 @@ fn what_repetitions_leave_undecided_gets_no_verdict() {
     assert_eq!(of([0.0, 0.0, 0.2]), Verdict::NotComparable, "with parts of 0");
     assert_eq!(of([0.0, 0.001, 0.0]), Verdict::Differs);
     assert_eq!(of([0.1, 0.1, f64::NAN]), Verdict::NotComparable);
+    assert_eq!(of([0.01, 0.011, 0.2]), Verdict::NotComparable);
+    let alone = [0.04, 0.041, 0.042].map(late);
+    let decided = late(0.07).decided_by(&alone.iter().collect::<Vec<_>>());
+    assert_eq!(
+        decided.what,
+        "x (by repetition 0.04, 0.041, 0.042; 95 % interval 0.03858 to 0.04355)"
+    );
+    assert_eq!(judged(decided), Verdict::NotComparable, "one great mean among small ones");
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use plimsoll_lanes::{Family, raise_descriptor_limit};
 
 use super::config::{self, Lines, PLAIN};
-use super::figure::{DEADLINE, by_repetition, ends, has_rate, scale_note};
+use super::figure::{DEADLINE, by_repetition, ends, has_rate, mean, scale_note};
 use super::lane::{Lane, Task};
 use super::method::{Balancer, Method, Weights};
 use super::pool::{Sizes, asks, core_rps, emulated};
@@ -96,17 +96,18 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     })
 }
 
-fn comparisons(points: &[Point]) -> Vec<Comparison> {
+fn comparisons(all: &[Point], points: &[Point]) -> Vec<Comparison> {
     let rates = TASKS.into_iter().filter(|tasks| has_rate(points, *tasks));
-    rates.flat_map(|tasks| Task::ALL.map(|task| comparison(points, task, tasks))).collect()
+    rates.flat_map(|tasks| Task::ALL.map(|task| comparison(all, points, task, tasks))).collect()
 }
 
-fn comparison(points: &[Point], task: Task, tasks: f64) -> Comparison {
-    let (low, high) = ends(points, &THREADS.map(|method| method.name), task, tasks);
+fn comparison(all: &[Point], points: &[Point], task: Task, tasks: f64) -> Comparison {
+    let (least, greatest) = ends(all, &THREADS.map(|method| method.name), task, tasks);
+    let apart = mean(points, greatest, task, tasks) / mean(points, least, task, tasks);
     let what =
         format!("greatest over least mean by threads, {}, {tasks:.0} tasks per 60 s", task.name());
     let paper = ("threads affect it marginally", Bound::AtMost(1.1));
-    Comparison::bound(Provenance::Emulated, what, paper, high / low, "×").why(
+    Comparison::bound(Provenance::Emulated, what, paper, apart, "×").why(
         "A tenth apart is taken for marginal. One thread forwards thousands of requests per second: at these \
          rates it is nearly idle, and servers decide.",
     )

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::figure::{Figure, SPREADING, by_repetition, ends, mean};
+use super::figure::{Figure, SPREADING, by_repetition, ends, ends_by, mean};
 use super::lane::Task;
 use super::method::STUDY;
 use super::pool::Sizes;
@@ -50,22 +50,22 @@ fn judge(
     Ok(by_repetition(&measured.points, comparisons))
 }
 
-fn comparisons(points: &[Point]) -> Vec<Comparison> {
-    first_and_source(points).into_iter().chain(at_judged(points)).collect()
+fn comparisons(all: &[Point], points: &[Point]) -> Vec<Comparison> {
+    first_and_source(all, points).into_iter().chain(at_judged(all, points)).collect()
 }
 
 /// The two that send everything to one server, where it is not yet so overloaded that all give up.
-fn first_and_source(points: &[Point]) -> Option<Comparison> {
+fn first_and_source(all: &[Point], points: &[Point]) -> Option<Comparison> {
     let found = points.iter().find(|p| p.tasks == APART)?;
     let tier = found.pool.title();
-    let [first, source] = ["first", "source"].map(|name| mean(points, name, Task::Get, APART));
+    let (less, greater) = ends(all, &["first", "source"], Task::Get, APART);
     let one = Comparison::bound(
         found.pool.provenance(),
         format!(
             "{tier}, 20,000 tasks per 60 s: the greater of first and source over the other, GET"
         ),
         ("they are drawn as one line", Bound::AtMost(1.25)),
-        (first / source).max(source / first),
+        mean(points, greater, Task::Get, APART) / mean(points, less, Task::Get, APART),
         "×",
     );
     Some(one.why(
@@ -74,82 +74,83 @@ fn first_and_source(points: &[Point]) -> Option<Comparison> {
 }
 
 /// What is said of the rate at which the methods are told apart.
-fn at_judged(points: &[Point]) -> Vec<Comparison> {
+fn at_judged(all: &[Point], points: &[Point]) -> Vec<Comparison> {
     let Some(first) = points.iter().find(|p| p.tasks == JUDGED) else { return Vec::new() };
     let (from, tier) = (first.pool.provenance(), first.pool.title());
-    let others: Vec<&str> = STUDY.iter().map(|m| m.name).filter(|n| *n != "uri").collect();
     let at = |method, task| mean(points, method, task, JUDGED);
-    let (least_get, _) = ends(points, &others, Task::Get, JUDGED);
+    let (get, post) = (|name| at(name, Task::Get), |name| at(name, Task::Post));
+    let by_type = |points, name| {
+        mean(points, name, Task::Get, JUDGED) / mean(points, name, Task::Post, JUDGED)
+    };
+    let others: Vec<&str> = STUDY.iter().map(|m| m.name).filter(|n| *n != "uri").collect();
     let rest: Vec<&str> = [&SPREADING[..], &["url_param"]].concat();
-    let (_, rest_post) = ends(points, &rest, Task::Post, JUDGED);
-    let (_, most_post) = ends(points, &others, Task::Post, JUDGED);
-    let by_type = SPREADING.map(|name| at(name, Task::Get) / at(name, Task::Post));
-    let by_type = by_type.iter().fold((f64::INFINITY, 0.0_f64), |(a, b), r| (a.min(*r), b.max(*r)));
-    let (_, rest_get) = ends(points, &SPREADING, Task::Get, JUDGED);
-    let (worse_get, _) = ends(points, &["first", "source"], Task::Get, JUDGED);
-    let (low, high) = ends(points, &SPREADING, Task::Get, JUDGED);
+    let (best_other, _) = ends(all, &others, Task::Get, JUDGED);
+    let (_, worst_other) = ends(all, &others, Task::Post, JUDGED);
+    let (_, worst_rest) = ends(all, &rest, Task::Post, JUDGED);
+    let (least_typed, most_typed) = ends_by(&SPREADING, |name| by_type(all, name));
+    let (fastest, slowest) = ends(all, &SPREADING, Task::Get, JUDGED);
+    let (better_single, _) = ends(all, &["first", "source"], Task::Get, JUDGED);
     let bound = |what: &str, paper: (&str, Bound), ours: f64, why: &str| {
         let what = format!("{tier}, 60,000 tasks per 60 s: {what}");
         Comparison::bound(from, what, paper, ours, "×").why(why)
     };
-    let mut all = vec![
+    let mut said = vec![
         bound(
             "mean of uri over that of the best other method, GET",
             ("uri is best", Bound::AtMost(1.0)),
-            at("uri", Task::Get) / least_get,
+            get("uri") / get(best_other),
             "Which of five servers five paths hash to is chance: see haproxy-namings for how often uri is best.",
         ),
         bound(
             "mean of uri over that of the worst other method, POST",
             ("uri is worst", Bound::AtLeast(1.0)),
-            at("uri", Task::Post) / most_post,
+            post("uri") / post(worst_other),
             "All comments have one path, and so one server; but first and source have one for all.",
         ),
         bound(
             "mean of uri over that of the worst method that uses all servers, POST",
             ("uri is worst", Bound::AtLeast(1.0)),
-            at("uri", Task::Post) / rest_post,
+            post("uri") / post(worst_rest),
             "All comments have one path, and so one server; first and source, which have one for all, are left \
              out of the comparison.",
         ),
         bound(
             "GET over POST, the greatest of the four that spread over the least of them",
             ("robust to the type", Bound::AtMost(1.25)),
-            by_type.1 / by_type.0,
+            by_type(points, most_typed) / by_type(points, least_typed),
             "What waits, waits for both types alike: the method that waits least shows most of what each type costs.",
         ),
         bound(
             "the better mean of first and source over the worst of the four that spread, GET",
             ("first and source are worse", Bound::AtLeast(1.0)),
-            worse_get / rest_get,
+            get(better_single) / get(slowest),
             "Without maxconn first has one server, and source has one for clients of one address.",
         ),
         bound(
             "greatest over least mean of random, leastconn, static-rr and roundrobin, GET",
             ("they do alike", Bound::AtMost(1.25)),
-            high / low,
+            get(slowest) / get(fastest),
             "The study draws one line for the four; a quarter apart is taken for alike. Near capacity \
              leastconn beats turns, which cannot see that a server is busy.",
         ),
     ];
     // Where the other methods were run as well.
-    let [one, most, least] =
-        ["random(1)", "random(5)", "leastconn"].map(|name| at(name, Task::Get));
-    if one.is_finite() && most.is_finite() {
-        let paper = ("it does as leastconn", Bound::AtMost(1.25));
-        let why = "It compares all five, as leastconn does.";
-        let apart = (most / least).max(least / most);
-        all.push(bound(
+    if ["random(1)", "random(5)", "leastconn"].into_iter().all(|name| get(name).is_finite()) {
+        let (less, greater) = ends(all, &["random(5)", "leastconn"], Task::Get, JUDGED);
+        said.push(bound(
             "the greater of random(5) and leastconn over the other, GET",
-            paper,
-            apart,
-            why,
+            ("it does as leastconn", Bound::AtMost(1.25)),
+            get(greater) / get(less),
+            "It compares all five, as leastconn does.",
         ));
-        let paper = ("it nears leastconn as N grows", Bound::AtLeast(1.0));
-        let why = "random(1) compares nothing.";
-        all.push(bound("random(1) over random(5), GET", paper, one / most, why));
+        said.push(bound(
+            "random(1) over random(5), GET",
+            ("it nears leastconn as N grows", Bound::AtLeast(1.0)),
+            get("random(1)") / get("random(5)"),
+            "random(1) compares nothing.",
+        ));
     }
-    all
+    said
 }
 
 #[cfg(test)]
@@ -160,7 +161,8 @@ mod tests {
 
     /// What is said of these means of GETs and POSTs at the rate that is judged.
     fn said(means: impl Fn(&str) -> [f64; 2]) -> Vec<&'static str> {
-        verdicts(comparisons(&points_of(&[APART, JUDGED], |name, _| means(name))))
+        let points = points_of(&[APART, JUDGED], |name, _| means(name));
+        verdicts(comparisons(&points, &points))
     }
 
     #[test]
@@ -194,7 +196,7 @@ mod tests {
                 (point.method, point.seen.mean_ms) = (named(name), mean_ms);
                 points.push(point);
             }
-            verdicts(comparisons(&points)).split_off(7)
+            verdicts(comparisons(&points, &points)).split_off(7)
         };
         assert_eq!(with(300.0, 110.0), ["agrees"; 2]);
         assert_eq!(with(100.0, 130.0), ["differs"; 2]);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use plimsoll_lanes::PATIENCE;
 
-use super::figure::{Figure, by_repetition, ends, has_rate, mean, over_spreading};
+use super::figure::{Figure, by_repetition, ends, ends_by, has_rate, mean, over_spreading};
 use super::lane::Task;
 use super::method::named;
 use super::pool::Sizes;
@@ -74,21 +74,21 @@ fn lower(measured: &Measured, alike: &[Point]) -> Comparison {
         .why("How near to its capacity the smallest server was in the study is not known.")
 }
 
-fn comparisons(points: &[Point]) -> Vec<Comparison> {
-    let mut all = at_judged(points);
+fn comparisons(all: &[Point], points: &[Point]) -> Vec<Comparison> {
+    let mut said = at_judged(all, points);
     for (those, at) in [
         (met as fn(f64) -> bool, "at the figure's other rates"),
         (|tasks| tasks == MISSED, "at 17,500 tasks per 60 s"),
     ] {
         if points.iter().any(|p| those(p.tasks)) {
-            all.push(uri_late(points, at, those));
+            said.push(uri_late(points, at, those));
         }
     }
-    all
+    said
 }
 
 /// What is said of the rate at which the methods are told apart.
-fn at_judged(points: &[Point]) -> Vec<Comparison> {
+fn at_judged(all: &[Point], points: &[Point]) -> Vec<Comparison> {
     let Some(first) = points.iter().find(|p| p.tasks == JUDGED) else { return Vec::new() };
     let (from, tier) = (first.pool.provenance(), first.pool.title());
     let at = |method, task| mean(points, method, task, JUDGED);
@@ -96,17 +96,21 @@ fn at_judged(points: &[Point]) -> Vec<Comparison> {
         let what = format!("{tier}, 20,000 tasks per 60 s: {what}");
         Comparison::bound(from, what, paper, ours, "×").why(why)
     };
-    let apart = |a, b| {
-        let (a, b): (f64, f64) = (at(a, Task::Get), at(b, Task::Get));
-        (a / b).max(b / a)
+    let get = |name| at(name, Task::Get);
+    let (better_turns, worse_turns) = ends(all, &["static-rr", "roundrobin"], Task::Get, JUDGED);
+    let (better_counting, worse_counting) = ends(all, &["random", "leastconn"], Task::Get, JUDGED);
+    // GET and POST; and which of them is better and worse for the method.
+    let both = |name| {
+        let here = over_spreading(points, name, JUDGED);
+        let (better, worse) =
+            ends_by(&[0, 1], |task: usize| over_spreading(all, name, JUDGED)[task]);
+        (here[better], here[worse])
     };
-    let (turns, _) = ends(points, &["static-rr", "roundrobin"], Task::Get, JUDGED);
-    let (_, counting) = ends(points, &["random", "leastconn"], Task::Get, JUDGED);
-    let [uri, source] = ["uri", "source"].map(|name| over_spreading(points, name, JUDGED));
+    let (uri, source) = (both("uri"), both("source"));
     let source = bound(
         "the worse task type of source over its better one, each over the four that spread",
         ("robust to the type", Bound::AtMost(1.25)),
-        source[0].max(source[1]) / source[0].min(source[1]),
+        source.1 / source.0,
         "One server has both types.",
     );
     let patience_ms = PATIENCE.as_secs_f64() * 1e3;
@@ -120,39 +124,39 @@ fn at_judged(points: &[Point]) -> Vec<Comparison> {
         bound(
             "the greater of static-rr and roundrobin over the other, GET",
             ("they do alike", Bound::AtMost(1.25)),
-            apart("static-rr", "roundrobin"),
+            get(worse_turns) / get(better_turns),
             "Both give equal parts; near the capacity of the smallest server a mean scatters.",
         ),
         bound(
             "the greater of random and leastconn over the other, GET",
             ("they do alike", Bound::AtMost(1.25)),
-            apart("random", "leastconn"),
+            get(worse_counting) / get(better_counting),
             "random compares two servers where leastconn compares all five; behind quotas both of the two can be \
              many times slower, where the study's had fewer cores.",
         ),
         bound(
             "the better of static-rr and roundrobin over the worse of random and leastconn, GET",
             ("the two pairs separate", Bound::AtLeast(1.1)),
-            turns / counting,
+            get(better_turns) / get(worse_counting),
             "The pair that counts requests spares the small servers; at low load there is nothing to count. A quota \
              makes a server slower where the study's had fewer cores.",
         ),
         bound(
             "the better task type of uri over the four that spread",
             ("well for one type", Bound::AtMost(1.0)),
-            uri[0].min(uri[1]),
+            uri.0,
             HASHED,
         ),
         bound(
             "the worse task type of uri over the four that spread",
             ("poorly for the other", Bound::AtLeast(1.0)),
-            uri[0].max(uri[1]),
+            uri.1,
             HASHED,
         ),
         bound(
             "uri over the four that spread, geometric mean of GET and POST",
             ("what looks at the request does better on unequal servers", Bound::AtMost(1.0)),
-            (uri[0] * uri[1]).sqrt(),
+            (uri.0 * uri.1).sqrt(),
             "A hash knows what is asked for, but neither what it costs nor how large a server is.",
         ),
         source,
@@ -195,7 +199,8 @@ mod tests {
 
     /// What is said of these means of GETs and POSTs at a rate; those above 3 s are late.
     fn said(means: impl Fn(&str, f64) -> [f64; 2]) -> Vec<&'static str> {
-        verdicts(comparisons(&points_of(&[JUDGED, MISSED], means)))
+        let points = points_of(&[JUDGED, MISSED], means);
+        verdicts(comparisons(&points, &points))
     }
 
     #[test]

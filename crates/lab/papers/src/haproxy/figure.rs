@@ -10,7 +10,7 @@ use super::show;
 use super::sweep::{self, Measured, Plan, Point, mean_of};
 use crate::cells::Cells;
 use crate::outcome::{Outcome, Table, row};
-use crate::{Comparison, Context, Failure, Provenance, ServerPool, shown_value};
+use crate::{Comparison, Context, Failure, Provenance, ServerPool};
 
 /// One of the two.
 pub struct Figure {
@@ -183,27 +183,28 @@ pub fn scale_note(pool: ServerPool, sizes: Sizes, core_rps: f64) -> String {
     )
 }
 
+/// What the paper says, held against points: those that were measured decide which method is the least or the greatest,
+/// those of the second argument how far these are apart. Chosen anew in each repetition, two that do alike would always
+/// differ, by chance.
+pub type Compare = fn(&[Point], &[Point]) -> Vec<Comparison>;
+
 /// The paper's statements held against all points, and what each repetition alone would say: where they do not decide
 /// it, there is no verdict.
-pub fn by_repetition(
-    points: &[Point],
-    compare: fn(&[Point]) -> Vec<Comparison>,
-) -> Vec<Comparison> {
-    let mut all = compare(points);
+pub fn by_repetition(points: &[Point], compare: Compare) -> Vec<Comparison> {
+    let all = compare(points, points);
     let last = points.iter().map(|p| p.round).max().unwrap_or(0);
     if last == 0 {
         return all;
     }
     let alone =
         |round| -> Vec<Point> { points.iter().filter(|p| p.round == round).cloned().collect() };
-    let rounds: Vec<Vec<Comparison>> = (0..=last).map(|round| compare(&alone(round))).collect();
-    for (i, one) in all.iter_mut().enumerate() {
+    let rounds: Vec<Vec<Comparison>> =
+        (0..=last).map(|round| compare(points, &alone(round))).collect();
+    let decided = |(i, one): (usize, Comparison)| {
         let alone: Vec<&Comparison> = rounds.iter().filter_map(|round| round.get(i)).collect();
-        let values: Vec<String> = alone.iter().map(|c| shown_value(&c.ours)).collect();
-        one.what = format!("{} (by repetition {})", one.what, values.join(", "));
-        *one = one.clone().decided_by(&alone);
-    }
-    all
+        one.decided_by(&alone)
+    };
+    all.into_iter().enumerate().map(decided).collect()
 }
 
 /// The mean of a method, at this rate.
@@ -229,10 +230,21 @@ pub fn has_rate(points: &[Point], tasks: f64) -> bool {
     points.iter().any(|p| p.tasks == tasks)
 }
 
-/// The least and the greatest mean of these.
-pub fn ends(points: &[Point], methods: &[&str], task: Task, tasks: f64) -> (f64, f64) {
-    let means = methods.iter().map(|name| mean(points, name, task, tasks));
-    means.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), m| (a.min(m), b.max(m)))
+/// Which of these methods have the least and the greatest mean.
+pub fn ends<'a>(
+    points: &[Point],
+    methods: &[&'a str],
+    task: Task,
+    tasks: f64,
+) -> (&'a str, &'a str) {
+    ends_by(methods, |name| mean(points, name, task, tasks))
+}
+
+/// Which of these, at least one, have the least and the greatest value.
+pub fn ends_by<T: Copy>(these: &[T], value: impl Fn(T) -> f64) -> (T, T) {
+    let by = |a: &T, b: &T| value(*a).total_cmp(&value(*b));
+    let known = || these.iter().copied().filter(|one| value(*one).is_finite());
+    (known().min_by(by).unwrap_or(these[0]), known().max_by(by).unwrap_or(these[0]))
 }
 
 /// Ten times the mean work, emulated.
@@ -269,7 +281,7 @@ mod tests {
     use super::*;
     use crate::comparison::Bound;
 
-    fn greatest(points: &[Point]) -> Vec<Comparison> {
+    fn greatest(_: &[Point], points: &[Point]) -> Vec<Comparison> {
         let most = points.iter().map(|p| p.seen.mean_ms).fold(f64::NAN, f64::max);
         let paper = ("fast", Bound::AtMost(25.0));
         vec![Comparison::bound(Provenance::Emulated, "the slowest", paper, most, "ms")]
@@ -287,7 +299,10 @@ mod tests {
             seen: Seen { mean_ms, ..Seen::default() },
         };
         let both = by_repetition(&[point(0, 10.0), point(1, 20.0)], greatest);
-        assert_eq!(both[0].what, "the slowest (by repetition 10, 20)");
+        assert_eq!(
+            both[0].what,
+            "the slowest (by repetition 10, 20; 95 % interval 0.173 to 1156)"
+        );
         let verdict = |means: [f64; 2]| {
             let points = [point(0, means[0]), point(1, means[1])];
             verdicts(by_repetition(&points, greatest))
