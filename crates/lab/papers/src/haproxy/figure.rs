@@ -299,10 +299,7 @@ mod tests {
             seen: Seen { mean_ms, ..Seen::default() },
         };
         let both = by_repetition(&[point(0, 10.0), point(1, 20.0)], greatest);
-        assert_eq!(
-            both[0].what,
-            "the slowest (by repetition 10, 20; 95 % interval 0.173 to 1156)"
-        );
+        assert_eq!(both[0].what, "the slowest (by repetition 10, 20; 95 % interval 0.173 to 1156)");
         let verdict = |means: [f64; 2]| {
             let points = [point(0, means[0]), point(1, means[1])];
             verdicts(by_repetition(&points, greatest))
