@@ -182,6 +182,19 @@ fn an_unknown_name_is_refused_with_near_ones_and_nothing_runs() {
 }
 
 #[test]
+fn a_pool_that_cannot_run_is_refused_at_once_and_nothing_is_kept_of_the_run() {
+    let (site, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(site.path().join("precious"), "x").unwrap();
+    let [site, place] = [&site, &out].map(|dir| dir.path().to_str().unwrap());
+    let pools = ["--pool", "emulated,wordpress", "--site", site, "--out", place];
+    let answer = run(&[&["run", "haproxy-cpu"][..], &pools].concat());
+    let said = String::from_utf8(answer.stderr).unwrap();
+    assert_eq!(answer.status.code(), Some(1), "{said}");
+    assert!(said.contains(&format!("{site}: no site is here")), "{said}");
+    assert!(names(out.path()).is_empty(), "the corrected command is not another run's");
+}
+
+#[test]
 fn a_report_of_nothing_is_a_failure() {
     let out = tempfile::tempdir().unwrap();
     let answer = run(&["report", "--from", out.path().to_str().unwrap()]);

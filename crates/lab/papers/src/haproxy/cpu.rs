@@ -143,6 +143,7 @@ fn say(socket: &Path, command: &str) -> Result<(), Failure> {
 
 fn run(context: &Context) -> Result<Outcome, Failure> {
     raise_descriptor_limit();
+    let pools = chosen(context)?;
     let mut cells = Cells::open(context, EXPERIMENT.name)?;
     let tasks = context.chosen(&context.options.tasks, &TASKS[1..2], &TASKS);
     let mut outcome = Outcome::default();
@@ -150,7 +151,6 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         "weights",
         "Utilisation of the smallest to the largest server, and how often one was taken out or put in",
     );
-    let pools = chosen(context)?;
     for (i, &pool) in pools.iter().enumerate() {
         let part = (i as f64 / pools.len() as f64, (i as f64 + 1.0) / pools.len() as f64);
         let (points, lanes_cpu, core_rps) = sweep(context, &mut cells, pool, tasks, part)?;

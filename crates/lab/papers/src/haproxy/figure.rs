@@ -45,9 +45,9 @@ impl Figure {
     /// # Errors
     /// When a pool does not run.
     pub fn run(&self, context: &Context, judge: Judge) -> Result<Outcome, Failure> {
+        let pools = chosen(context)?;
         let mut cells = Cells::open(context, self.experiment)?;
         let mut outcome = Outcome::default();
-        let pools = chosen(context)?;
         for (i, &pool) in pools.iter().enumerate() {
             let at = |part: f64| (i as f64 + part) / pools.len() as f64;
             let methods = methods(pool);

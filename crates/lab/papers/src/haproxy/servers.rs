@@ -73,7 +73,8 @@ impl ServerPool {
     }
 }
 
-/// The pools that were chosen; the emulated one by default.
+/// The pools that were chosen; the emulated one by default. Before anything is kept of a run: it may be another one once
+/// what is missing is there.
 ///
 /// # Errors
 /// When one of them cannot run here, with everything that is missing: hours of another shall not end with that.
@@ -105,7 +106,7 @@ pub fn chosen(context: &Context) -> Result<Vec<ServerPool>, Failure> {
     if haproxy_version().is_none() {
         problems.push(LaneError::NoHaproxy.to_string());
     }
-    if problems.is_empty() { Ok(pools) } else { Err(Failure::Other(problems.join("\n"))) }
+    if problems.is_empty() { Ok(pools) } else { Err(Failure::Other(problems.join("; "))) }
 }
 
 // Held for what runs. Groups must be empty to go: servers end first.

@@ -73,9 +73,9 @@ struct Point {
 
 fn run(context: &Context) -> Result<Outcome, Failure> {
     raise_descriptor_limit();
+    let pools = chosen(context)?;
     let mut cells = Cells::open(context, EXPERIMENT.name)?;
     let mut outcome = Outcome::default();
-    let pools = chosen(context)?;
     for (i, &pool) in pools.iter().enumerate() {
         let part = (i as f64 / pools.len() as f64, (i as f64 + 1.0) / pools.len() as f64);
         let (points, core_rps) = sweep(context, &mut cells, pool, part)?;

@@ -29,8 +29,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Why there is no site.
 #[derive(Debug, thiserror::Error)]
 pub enum WordPressError {
-    /// Everything that is needed and not there, one a line.
-    #[error("WordPress cannot run here:\n  {}", .0.join("\n  "))]
+    /// Everything that is needed and not there.
+    #[error("WordPress cannot run here: {}", .0.join("; "))]
     Missing(Vec<String>),
     /// The directory is somebody's.
     #[error("{}: {what}", dir.display())]
