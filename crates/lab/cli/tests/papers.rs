@@ -9,10 +9,9 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use plimsoll_real::cgroup::Cgroups;
 use serde_json::Value;
 
-use program::{LAB, build, build_plimsoll};
+use program::{LAB, build_plimsoll};
 
 fn lab(words: &[&str]) -> Command {
     let mut command = Command::new(LAB);
@@ -83,34 +82,6 @@ fn every_experiment_runs_and_is_reported() {
     let page = fs::read_to_string(out.path().join("index.html")).unwrap();
     for name in &listed {
         assert!(page.contains(&format!("<section id=\"{name}\">")), "{name}");
-    }
-}
-
-/// What emulated servers do not have: control groups, their accounts, a capacity that is measured, lanes in turns.
-#[test]
-fn the_haproxy_study_runs_on_servers_in_control_groups() {
-    if let Err(why) = Cgroups::open() {
-        eprintln!("skipped: {why}");
-        return;
-    }
-    build_plimsoll();
-    build("plimsoll-real", "plimsoll-real-server");
-    let out = tempfile::tempdir().unwrap();
-    let place = out.path().to_str().unwrap();
-    let of = |(name, choice): &(&str, [&str; 2])| {
-        let how = ["--pool", "real", "--quick", "--seed", "2", "--out", place, "-o", "json"];
-        let mut command = lab(&[&["run", name], &choice[..], &how[..]].concat());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-    };
-    let all = [("haproxy-cpu", ["--tasks", "20000"]), ("haproxy-deadline", ["--loads", "1.1"])];
-    let running: Vec<Child> = all.iter().map(of).collect();
-    for ((name, _), child) in all.into_iter().zip(running) {
-        let answer = child.wait_with_output().unwrap();
-        assert!(answer.status.success(), "{}", String::from_utf8_lossy(&answer.stderr));
-        let results: Vec<Value> = serde_json::from_slice(&answer.stdout).unwrap();
-        check(name, &results[0], &out.path().join(name));
-        let provenance = results[0]["manifest"]["provenance"].to_string();
-        assert!(provenance.contains("measured"), "{name}: {provenance}");
     }
 }
 

@@ -174,10 +174,15 @@ impl Nginx {
 
     /// Column of a server's line.
     pub fn column(&self, server: &str, column: usize) -> u64 {
+        self.column_if_there(server, column).unwrap_or_else(|| panic!("{server}: no such line"))
+    }
+
+    /// The same; nothing while the server is not there, as before a reload has taken effect.
+    pub fn column_if_there(&self, server: &str, column: usize) -> Option<u64> {
         let text = self.ask("GET", "/shop", "");
-        let line = text.lines().find(|line| line.starts_with(&format!("server {server} ")));
-        let words: Vec<&str> = line.unwrap_or_else(|| panic!("{text}")).split(' ').collect();
-        words[column].parse().expect("a number")
+        let line = text.lines().find(|line| line.starts_with(&format!("server {server} ")))?;
+        let word = line.split(' ').nth(column).unwrap_or_else(|| panic!("{text}"));
+        Some(word.parse().expect("a number"))
     }
 
     pub fn errors(&self) -> Vec<String> {

@@ -333,7 +333,7 @@ impl<'a> Bed<'a> {
             Running::Emulated(_) => Ok(Scale::emulated()),
             Running::Real(_, cgroups) => cells.get_or(&cell, || {
                 context.check()?;
-                let span = context.pick(Duration::from_secs(2), Duration::from_secs(10));
+                let span = context.pick(Duration::from_secs(4), Duration::from_secs(10));
                 let pool = real(self.sizes);
                 let interrupt = context.interrupt();
                 let all = calibrate(family, cgroups, &pool, span, interrupt).map_err(of_real)?;
