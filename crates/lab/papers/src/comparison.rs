@@ -361,35 +361,28 @@ impl Comparison {
             Some(Check::Within(_, value)) => value,
             _ => f64::NAN,
         };
-        let alone: Vec<String> = repetitions.iter().map(|one| shown(&one.ours)).collect();
-        let said = format!("{} (by repetition {}", self.what, alone.join(", "));
-        let one = |what| Comparison { what, ..self.clone() };
-        let Some(Check::Within(bound, ours)) = self.check else {
-            return one(format!("{said})"));
-        };
         let values: Vec<f64> = repetitions.iter().map(value).collect();
-        if values.iter().any(|value| !value.is_finite()) {
-            return one(format!("{said})")).incomparable("Undecided: not every repetition has it.");
-        }
-        let are_ratios = values.iter().all(|value| *value > 0.0);
-        let to = |value: f64| if are_ratios { value.ln() } else { value };
-        let back = |value: f64| if are_ratios { value.exp() } else { value };
-        let values: Vec<f64> = values.into_iter().map(to).collect();
-        let Some((mean, half)) = mean(&values).zip(half_width(&values)) else {
-            return one(format!("{said})"));
-        };
-        let (low, high) = (back(mean - half), back(mean + half));
-        let one = one(format!("{said}; 95 % interval {} to {})", figures(low), figures(high)));
+        let is_whole = values.iter().all(|value| value.is_finite());
+        let interval = interval(&values).filter(|_| is_whole);
+        let alone: Vec<String> = repetitions.iter().map(|one| shown(&one.ours)).collect();
+        let mut said = vec![format!("by repetition {}", alone.join(", "))];
+        said.extend(
+            interval
+                .map(|(low, high)| format!("95 % interval {} to {}", figures(low), figures(high))),
+        );
+        let one = Comparison { what: format!("{} ({})", self.what, said.join("; ")), ..self };
+        let Some(Check::Within(bound, ours)) = one.check else { return one };
         let (Bound::AtLeast(limit) | Bound::AtMost(limit)) = bound;
-        if low < limit && limit < high {
-            one.incomparable("Undecided: the 95 % interval of the repetitions contains the limit.")
-        } else if bound.holds(ours) == bound.holds(low) {
-            one
-        } else {
-            one.incomparable(
-                "Undecided: the means are on one side of the limit, the repetitions on the other.",
-            )
-        }
+        let why = match interval {
+            None if is_whole => return one,
+            None => "not every repetition has it",
+            Some((low, high)) if low < limit && limit < high => {
+                "the 95 % interval of the repetitions contains the limit"
+            }
+            Some((low, _)) if bound.holds(ours) == bound.holds(low) => return one,
+            Some(_) => "the means are on one side of the limit, the repetitions on the other",
+        };
+        one.incomparable(format!("Undecided: {why}."))
     }
 
     /// Gives the verdict, which a quick run does not get.
@@ -446,6 +439,16 @@ impl Comparison {
         let parts = [fitted, baseline, self.why.clone()];
         parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
     }
+}
+
+/// The 95 % interval of these, as ratios, or as they are where one of them is 0; none of fewer than two.
+fn interval(values: &[f64]) -> Option<(f64, f64)> {
+    let are_ratios = values.iter().all(|value| *value > 0.0);
+    let to = |value: &f64| if are_ratios { value.ln() } else { *value };
+    let back = |value: f64| if are_ratios { value.exp() } else { value };
+    let values: Vec<f64> = values.iter().map(to).collect();
+    let (mean, half) = mean(&values).zip(half_width(&values))?;
+    Some((back(mean - half), back(mean + half)))
 }
 
 #[cfg(test)]

@@ -187,6 +187,26 @@ mod tests {
     }
 
     #[test]
+    fn methods_that_do_alike_are_not_told_apart_by_which_was_slower_in_a_repetition() {
+        let round = |round, random: f64, leastconn: f64| {
+            let mut points = points_of(&[JUDGED], |name, _| match name {
+                "random" => [random, 110.0],
+                "leastconn" => [leastconn, 110.0],
+                _ => [115.0, 110.0],
+            });
+            points.iter_mut().for_each(|p| p.round = round);
+            points
+        };
+        // In each repetition the slower one takes 1.31 times as long as the faster one.
+        let points: Vec<Point> = (0..6)
+            .flat_map(|i| if i % 2 == 0 { round(i, 100.0, 131.0) } else { round(i, 131.0, 100.0) })
+            .collect();
+        let all = by_repetition(&points, comparisons);
+        let alike = all.into_iter().filter(|one| one.what.contains("greatest over least mean"));
+        assert_eq!(verdicts(alike.collect()), ["agrees"]);
+    }
+
+    #[test]
     fn random_of_more_servers_is_judged_where_it_was_run() {
         let with = |one: f64, five: f64| {
             let mut points = points_of(&[APART, JUDGED], |_, _| [100.0, 110.0]);

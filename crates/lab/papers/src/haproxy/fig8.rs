@@ -81,7 +81,7 @@ fn comparisons(all: &[Point], points: &[Point]) -> Vec<Comparison> {
         (|tasks| tasks == MISSED, "at 17,500 tasks per 60 s"),
     ] {
         if points.iter().any(|p| those(p.tasks)) {
-            said.push(uri_late(points, at, those));
+            said.push(uri_late(all, points, at, those));
         }
     }
     said
@@ -175,11 +175,15 @@ fn met(tasks: f64) -> bool {
 }
 
 /// The part of uri's POSTs that misses the deadline, at the worst of these rates.
-fn uri_late(points: &[Point], at: &str, those: fn(f64) -> bool) -> Comparison {
+fn uri_late(all: &[Point], points: &[Point], at: &str, those: fn(f64) -> bool) -> Comparison {
     let (from, tier) = (points[0].pool.provenance(), points[0].pool.title());
-    let late = |p: &Point| mean_of(points, "uri", Task::Post, p.tasks, |seen| seen.late);
-    let rates = points.iter().filter(|p| those(p.tasks));
-    let worst = rates.filter_map(late).map(|(late, _)| late).fold(f64::NAN, f64::max);
+    let late = |points: &[Point], tasks| {
+        mean_of(points, "uri", Task::Post, tasks, |seen| seen.late)
+            .map_or(f64::NAN, |(late, _)| late)
+    };
+    let rates: Vec<f64> = all.iter().map(|p| p.tasks).filter(|tasks| those(*tasks)).collect();
+    let (_, worst) = ends_by(&rates, |tasks| late(all, tasks));
+    let worst = late(points, worst);
     let paper = if those(MISSED) {
         ("uri misses the deadline", Bound::AtLeast(0.05))
     } else {

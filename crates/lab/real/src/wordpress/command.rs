@@ -9,7 +9,6 @@ use clap::{Subcommand, ValueEnum};
 use plimsoll_lanes::{Family, Interrupt};
 use plimsoll_terminal::{complain, exit};
 
-use super::site::require;
 use super::{Instances, Site, WordPressError, costs, down, up};
 use crate::RealError;
 use crate::cgroup::Cgroups;
@@ -106,11 +105,11 @@ fn say(text: &str) -> ExitCode {
 }
 
 fn serve(dir: &std::path::Path, quotas: &[f64], costs_only: bool) -> Result<(), WordPressError> {
-    require()?;
     let interrupt = Interrupt::listen()?;
-    let cgroups = Cgroups::open().map_err(RealError::from)?;
     let family = Family::start()?;
+    // First: it names everything that is missing, control groups included.
     let site = Site::start(&family, dir)?;
+    let cgroups = Cgroups::open().map_err(RealError::from)?;
     let mut instances = Instances::start(&family, &cgroups, &site, quotas, 1, &interrupt)?;
     let mut text = String::new();
     for ((name, address), quota) in instances.addresses().iter().zip(quotas) {

@@ -134,7 +134,7 @@ fn lacking(found: &Found) -> Vec<String> {
 }
 
 /// Refuses where [`missing`] finds something.
-pub(super) fn require() -> Result<(), WordPressError> {
+fn require() -> Result<(), WordPressError> {
     let missing = missing();
     if missing.is_empty() { Ok(()) } else { Err(WordPressError::Missing(missing)) }
 }
@@ -158,19 +158,13 @@ fn has_theme() -> bool {
 /// When something is missing (all of it is named), or a step fails; what was made so far is removed then.
 pub fn up(dir: &Path) -> Result<(), WordPressError> {
     require()?;
-    match fs::read_dir(dir) {
-        Ok(mut entries) => {
-            if entries.next().is_some() {
-                let what = if dir.join(MARK).exists() {
-                    "there is a site already; `wordpress down` removes it"
-                } else {
-                    "expected a directory that is empty or not there yet"
-                };
-                return Err(WordPressError::Directory { dir: dir.to_owned(), what });
-            }
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(WordPressError::file(format!("read {}", dir.display()))(error)),
+    if !is_free(dir) {
+        let what = if dir.join(MARK).exists() {
+            "there is a site already; `wordpress down` removes it"
+        } else {
+            "expected a directory that is empty or not there yet"
+        };
+        return Err(WordPressError::Directory { dir: dir.to_owned(), what });
     }
     fs::create_dir_all(dir)
         .and_then(|()| fs::set_permissions(dir, fs::Permissions::from_mode(0o700)))
@@ -387,17 +381,21 @@ impl Site {
 mod tests {
     use super::*;
 
+    /// Everything, or nothing.
+    fn found(is_there: bool, has_program: &dyn Fn(&str) -> bool) -> Found<'_> {
+        Found {
+            has_program,
+            has_fpm: is_there,
+            has_application: is_there,
+            has_theme: is_there,
+            has_mysqli: is_there,
+            no_groups: (!is_there).then(|| "control groups with quotas need root".to_owned()),
+        }
+    }
+
     #[test]
     fn everything_that_is_missing_is_named_at_once_with_its_package() {
-        let nothing = Found {
-            has_program: &|_| false,
-            has_fpm: false,
-            has_application: false,
-            has_theme: false,
-            has_mysqli: false,
-            no_groups: Some("control groups with quotas need root".to_owned()),
-        };
-        let lines = lacking(&nothing);
+        let lines = lacking(&found(false, &|_| false));
         // Those of docs/haproxy-study.md; HAProxy itself is the business of whoever runs one.
         for package in [
             "nginx-light",
@@ -412,15 +410,7 @@ mod tests {
             assert!(lines.iter().any(|line| line.ends_with(&installs)), "{package}: {lines:?}");
         }
         assert!(lines.iter().any(|line| line.contains("need root")), "{lines:?}");
-        let everything = Found {
-            has_program: &|_| true,
-            has_fpm: true,
-            has_application: true,
-            has_theme: true,
-            has_mysqli: true,
-            no_groups: None,
-        };
-        assert_eq!(lacking(&everything), Vec::<String>::new());
+        assert_eq!(lacking(&found(true, &|_| true)), Vec::<String>::new());
     }
 
     #[test]
